@@ -168,8 +168,9 @@ impl Inner {
         }
     }
 
-    /// Removes everything but the version row, on the condition of its ETag if one is given. Returns
-    /// the ETag after that (empty without one); none if another caller changed the version row.
+    /// Removes everything but the version row, on the condition of its ETag if one is given.
+    /// Returns the ETag after that (empty without one); none if another caller changed the version
+    /// row.
     async fn sweep(&self, mut etag: Option<String>) -> Result<Option<String>, TableError> {
         let client = &self.client;
         let filter = format!(

@@ -213,7 +213,7 @@ fn find(
         Identity::Workload => workload(),
         Identity::Managed => managed(),
         Identity::Developer => developer(),
-        // Only a request for a token tells which of them exists.
+        // Only a request for a token shows which of them exists.
         Identity::Default => Ok(Arc::new(Chain(
             [principal(), workload(), managed(), developer()]
                 .into_iter()

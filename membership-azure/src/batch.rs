@@ -1,9 +1,9 @@
 //! Entity group transactions as HTTP carries them: `multipart/mixed` in both directions.
 //!
-//! The writer uses the plainest form, which every server accepts: absolute URLs, no blanks in header
-//! values, a body of one line of ASCII. The reader never guesses: a transaction happened only if its
-//! answer holds one complete success for each operation and a proper end. An answer that is neither
-//! that nor one complete refusal is unclear (clauses T2, T5).
+//! The writer uses the plainest form, which every server accepts: absolute URLs, no blanks in
+//! header values, a body of one line of ASCII. The reader never guesses: a transaction happened
+//! only if its answer holds one complete success for each operation and a proper end. An answer
+//! that is neither that nor one complete refusal is unclear (clauses T2, T5).
 
 use serde_json::{Map, Value};
 
@@ -161,7 +161,7 @@ pub(crate) enum Outcome {
     Done(Vec<Option<String>>),
     /// It did not happen, because of this.
     Refused(Refusal),
-    /// The answer does not tell, for this reason.
+    /// The answer does not show the outcome, for this reason.
     Unclear(&'static str),
 }
 
@@ -178,12 +178,12 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
-/// Reads the answer to a transaction of so many steps, whose status was 202.
+/// Reads the answer to a transaction with this many operations, whose status was 202.
 pub(crate) fn read(content_type: &str, body: &[u8], steps: usize) -> Outcome {
     match answers(content_type, body) {
         Err(why) => Outcome::Unclear(why),
         Ok(answers) => match answers.as_slice() {
-            // One failed operation stands for all of them.
+            // The answer has one failed operation for all of them.
             [one] if one.status >= 400 => match one.refusal() {
                 Some(refusal) => Outcome::Refused(refusal),
                 None => Outcome::Unclear("an operation failed, and the answer does not say how"),
@@ -218,7 +218,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The service's explanation of an error: `{"odata.error":{"code":…,"message":{"value":"N:…"}}}`, or the same in XML.
+/// The service's explanation of an error: `{"odata.error":{"code":…,"message":{"value":"N:…"}}}`,
+/// or the same in XML.
 pub(crate) fn explained(status: u16, body: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(body);
     let mut refusal = Refusal {

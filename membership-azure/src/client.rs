@@ -28,9 +28,10 @@ use crate::config::AzureTableConfig;
 use crate::error::{error, refused, unanswered, wrong};
 use crate::keys;
 
-/// A transaction takes 100 operations. The version row is one, and a row that is inserted or removed
-/// is two, because its heartbeat comes and goes with it. An entity takes 1 MiB, counted in UTF-16; a
-/// request takes 4 MiB, in which quotes and non-ASCII characters take up to three times their bytes.
+/// A transaction takes 100 operations. The version row is one, and a row that is inserted or
+/// removed is two, because its heartbeat comes and goes with it. An entity takes 1 MiB, counted in
+/// UTF-16; a request takes 4 MiB, in which quotes and non-ASCII characters take up to three times
+/// their bytes.
 pub(crate) const LIMITS: TableLimits = TableLimits::new(49, 256 << 10, 1 << 20, 20_000);
 
 /// The version of the service's interface. Azurite and Cosmos DB support it, too.

@@ -179,8 +179,8 @@ pub(crate) fn initial(row: &VersionRow) -> Properties {
     ])
 }
 
-/// What a commit changes in the version row. The records of commits are in sixteen properties, which
-/// are used in turn.
+/// What a commit changes in the version row. The records of commits are in sixteen properties,
+/// which are used in turn.
 pub(crate) fn commit_properties(request: &CommitRequest, base: &Base) -> Properties {
     let next = request.next_version();
     let rows = base.row_count.saturating_add_signed(request.added_rows());
@@ -214,8 +214,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The store's part of a token. It is empty if it would be too long: then a commit on that token
-    /// reads first.
+    /// The store's part of a token. It is empty if it would be too long: then a commit on that
+    /// token reads first.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (Ok(rows), Ok(layout)) = (u32::try_from(self.row_count), u16::try_from(self.layout))
         else {

@@ -139,8 +139,8 @@ impl Inner {
     }
 
     /// The current version row. If this handle has the version that the commit was made on, the
-    /// changes since come with the same query: then the whole table, so that the loser of a conflict
-    /// need not read it.
+    /// changes since come with the same query: then the whole table, so that the loser of a
+    /// conflict need not read it.
     async fn read_current(
         &self,
         request: &CommitRequest,

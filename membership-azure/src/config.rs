@@ -219,7 +219,7 @@ impl AzureTableConfig {
     }
 
     /// The timeout of connecting: 10 ms to 1 h, default 5 s. If it is shorter than the operation
-    /// timeout, it is certain after it that nothing was sent.
+    /// timeout, a connection attempt that times out has certainly sent nothing.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_connect(timeout);

@@ -1,9 +1,9 @@
 //! Combines pages of different moments into one snapshot. Clause T6.
 //!
-//! One answer of the service is of one moment; two answers are of two. So every query of a read also
-//! asks for the version row, and for every row that was written after the version of the draft. A
-//! row that changed since shows by its version. A removed row is among the keys of the recent
-//! commits, or missing from the number of rows; then everything is read again.
+//! One answer of the service is of one moment; two answers are of two. So every query of a read
+//! also asks for the version row, and for every row that was written after the version of the
+//! draft. A row that changed since shows by its version. A removed row is among the keys of the
+//! recent commits, or missing from the number of rows; then everything is read again.
 //!
 //! Pure: no function here waits or sends a request.
 

@@ -10,7 +10,8 @@ use crate::requests::Single;
 
 impl Inner {
     /// # Errors
-    /// As [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
+    /// As
+    /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
     pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let (client, partition) = (&self.client, &self.partition);
         let deadline = client.deadline();
@@ -30,7 +31,8 @@ impl Inner {
             Single::NoTable => return not_initialized("there is no such table"),
             Single::Missing | Single::Stale => {}
         }
-        // The entity comes and goes with the row, unless somebody removed it by hand.
+        // The entity is created and removed with the row; only a removal by hand leaves the row
+        // without it.
         let HeartbeatWrite::Silo { silo, .. } = write else {
             return not_initialized("there is no such cluster");
         };

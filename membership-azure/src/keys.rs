@@ -11,8 +11,8 @@ pub(crate) const VERSION: &str = "!version";
 pub(crate) const CELL: &str = "!cell";
 /// The prefix of heartbeats, before the row key of their row.
 pub(crate) const HEARTBEAT: &str = "~heartbeat:";
-/// All rows come before this, all heartbeats after it: row keys of rows that begin with `~` continue
-/// with a hexadecimal digit.
+/// All rows come before this, all heartbeats after it: row keys of rows that begin with `~`
+/// continue with a hexadecimal digit.
 pub(crate) const AFTER_ROWS: &str = "~h";
 
 /// The property with the version at which a row was written, as text of one length, so that filters
@@ -46,7 +46,7 @@ pub(crate) fn partition(cluster: &ClusterName) -> String {
     format!("{}~~{hash}", key.get(..300).unwrap_or_default())
 }
 
-/// A version as it stands in [`WRITTEN_AT`]: 2^53 has 16 digits.
+/// A version as text, as in [`WRITTEN_AT`]: 2^53 has 16 digits.
 pub(crate) fn written_at(version: u64) -> String {
     format!("{version:016}")
 }

@@ -1,7 +1,8 @@
 //! The membership table in Azure Table storage.
 //!
 //! A cluster is one partition. A commit is one entity group transaction on the condition of the
-//! version row's ETag, so that two silos never both succeed on one version. Start at [`AzureTable`].
+//! version row's ETag, so that two silos never both succeed on one version. Start at
+//! [`AzureTable`].
 //!
 //! ```no_run
 //! use membership_azure::{AzureTable, AzureTableConfig};

@@ -29,7 +29,7 @@ pub(crate) enum Since {
     /// There was no commit since.
     Unchanged(Read),
     Changed(Read),
-    /// The changes cannot be told from what is known: read everything.
+    /// The known version is too old to show the changes: read everything.
     Unknown,
 }
 

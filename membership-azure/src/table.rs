@@ -40,7 +40,7 @@ impl fmt::Debug for AzureTable {
 
 impl AzureTable {
     /// The table of this cluster. Sends nothing: the service has no connections to open, and the
-    /// first operation tells whether the credential is accepted.
+    /// first operation shows whether the credential is accepted.
     ///
     /// # Errors
     /// `Configuration`, with what to write instead.

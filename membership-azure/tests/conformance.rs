@@ -8,7 +8,8 @@ use conformance_tests::helpers::passes;
 use conformance_tests::servers::ServerBackend;
 use support::{AzureStore, SECRET, server};
 
-/// With fewer rounds: Azurite is one thread of JavaScript that looks through every entity of a table for each query.
+/// With fewer rounds: Azurite is one thread of JavaScript that scans every entity of a table for
+/// each query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn azure_table() {
     let backend = ServerBackend::new("azure-table", AzureStore, server().await).secret(SECRET);

@@ -39,8 +39,8 @@ impl Inner {
             })
     }
 
-    /// Returns when there is a version row. `unknown` is set while the outcome of our own request is
-    /// unknown.
+    /// Returns when there is a version row. `unknown` is set while the outcome of our own request
+    /// is unknown.
     async fn create_cluster(
         &self,
         row: &VersionRow,
@@ -92,8 +92,8 @@ impl Inner {
         Err(error(TableErrorKind::Busy, why))
     }
 
-    /// The version row; if there is none, all rows. An answer that tables are missing is that of one
-    /// node: they are inspected before any are created.
+    /// The version row; if there is none, all rows. An answer that tables are missing is that of
+    /// one node: they are inspected before any are created.
     async fn find(&self) -> Result<Partition, Failed> {
         let client = &self.client;
         let cluster = || text(&client.cluster);

@@ -1,4 +1,5 @@
-//! Cassandra's own cheapest write and read, with the table's session: one row by its key, at a quorum.
+//! Cassandra's own cheapest write and read, with the table's session: one row by its key, at a
+//! quorum.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The session with the servers: one request with a deadline, and the limits. Clauses T5, T13, T14.
 //!
-//! A session that lost its servers looks for them with growing pauses. Here the next request opens a
-//! new session instead, so that it is answered as soon as a server is back. A read whose connection
-//! broke is sent once more, and a read that collided with commits again until the deadline. A write
-//! that was sent is never sent again.
+//! A session that lost its servers looks for them with growing pauses. Here the next request opens
+//! a new session instead, so that it is answered as soon as a server is back. A read whose
+//! connection broke is sent once more, and a read that collided with commits again until the
+//! deadline. A write that was sent is never sent again.
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
@@ -56,8 +56,8 @@ pub(crate) struct Client {
     pub(crate) endpoint: String,
     pub(crate) profile: ExecutionProfileHandle,
     current: Mutex<Option<Arc<Connection>>>,
-    /// Held while a session is opened. It is apart from `current`, so that giving up a session never
-    /// waits for a connection.
+    /// Held while a session is opened. It is apart from `current`, so that giving up a session
+    /// never waits for a connection.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -163,7 +163,8 @@ impl Client {
     /// Sends a request and waits for its answer until the deadline.
     ///
     /// # Errors
-    /// What the servers say. Without an answer, the outcome is unknown if the request `writes`.
+    /// The error that the servers return. Without an answer, the outcome is unknown if the request
+    /// `writes`.
     pub(crate) async fn send<T, F>(
         &self,
         deadline: Instant,

@@ -1,8 +1,8 @@
 //! Rows of Cassandra ⇄ version rows, rows and heartbeats.
 //!
-//! The version row has a column for each of its parts, so that a commit changes some of them without
-//! knowing the others. Columns that this build does not know are never written, and so survive
-//! (clause T10).
+//! The version row has a column for each of its parts, so that a commit changes some of them
+//! without knowing the others. Columns that this build does not know are never written, and so
+//! survive (clause T10).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) fn keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Value {
 pub(crate) struct Stored {
     /// In the contract's encoding.
     text: String,
-    /// The last commit, which stands beside its record so that conditions can compare it.
+    /// The last commit, which is stored beside its record so that conditions can compare it.
     commit: Option<String>,
     /// Who decides transactions on this table.
     pub(crate) serial: Option<String>,
@@ -142,8 +142,8 @@ pub(crate) fn any_version(
     checked(row, Some(stored), decided_by)
 }
 
-/// A row with the other parts of ours is not foreign: without a layout it is damaged, so that it can
-/// be deleted.
+/// A row with the other parts of ours is not foreign: without a layout it is damaged, so that it
+/// can be deleted.
 fn ours_without_layout(e: TableError, stored: Option<&Stored>) -> TableError {
     let ours = stored.is_some_and(|stored| stored.fence.iter().take(3).all(Option::is_some));
     if ours && e.kind() == TableErrorKind::ForeignTable {

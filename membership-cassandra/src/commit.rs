@@ -175,7 +175,8 @@ impl Inner {
         }
     }
 
-    /// The outcome of a commit by the current version row; that row, if the commit can still happen.
+    /// The outcome of a commit by the current version row; that row, if the commit can still
+    /// happen.
     async fn judged(
         &self,
         request: &CommitRequest,
@@ -213,8 +214,8 @@ fn count_after(count: u64, request: &CommitRequest) -> u64 {
         .min(MAX_SAFE_INTEGER)
 }
 
-/// The keys of the heartbeats that a commit removes. A foreign row may have the name of the cluster's
-/// cell: the cell stays.
+/// The keys of the heartbeats that a commit removes. A foreign row may have the name of the
+/// cluster's cell: the cell stays.
 fn removed_heartbeats(request: &CommitRequest) -> Vec<String> {
     let removed = request.changes.iter().filter_map(|change| match change {
         RowChange::Remove(key) if key != keys::CELL => Some(key.clone()),

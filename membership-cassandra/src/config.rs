@@ -20,8 +20,10 @@ use crate::error::error;
 /// use std::time::Duration;
 /// use membership_cassandra::CassandraConfig;
 ///
-/// let config = CassandraConfig::new(["10.0.0.1", "10.0.0.2:9043"], "membership").operation_timeout(Duration::from_secs(3));
-/// let same = CassandraConfig::from_url("cassandra://10.0.0.1,10.0.0.2:9043/membership?operation_timeout=3s")?;
+/// let config = CassandraConfig::new(["10.0.0.1", "10.0.0.2:9043"], "membership")
+///     .operation_timeout(Duration::from_secs(3));
+/// let url = "cassandra://10.0.0.1,10.0.0.2:9043/membership?operation_timeout=3s";
+/// let same = CassandraConfig::from_url(url)?;
 /// assert_eq!(format!("{config:?}"), format!("{same:?}"));
 /// assert!(!format!("{:?}", config.credentials("silos", "s3cret")).contains("s3cret"));
 /// # Ok::<(), membership_core::TableError>(())
@@ -87,15 +89,15 @@ impl CassandraConfig {
         }
     }
 
-    /// Reads `cassandra://[user:password@]host[:port],…/[keyspace][?option=value&…]`. `%hh` stands
-    /// for a byte. The default keyspace is `membership`. If the URL has no user or password, they come
+    /// Reads `cassandra://[user:password@]host[:port],…/[keyspace][?option=value&…]`. `%hh` is a
+    /// byte. The default keyspace is `membership`. If the URL has no user or password, they come
     /// from the environment variables `MEMBERSHIP_CASSANDRA_USERNAME` and
     /// `MEMBERSHIP_CASSANDRA_PASSWORD`. The options have the names of the methods here; `serial` is
     /// `SERIAL` or `LOCAL_SERIAL`, `replication` is a number or `dc1:3,dc2:3`.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, no host, an unknown option, or an invalid value. Never shows
-    /// what may be a secret.
+    /// `Configuration`: another scheme, no host, an unknown option, or an invalid value. Never
+    /// shows what may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
         let parts = ConnectionString::parse(STORE, SCHEMES, url)?;
         let keyspace = parts
@@ -170,16 +172,16 @@ impl CassandraConfig {
         self
     }
 
-    /// Whether `initialize` creates missing keyspace and tables. Default: yes. If not, its error says
-    /// what to create.
+    /// Whether `initialize` creates missing keyspace and tables. Default: yes. If not, its error
+    /// says what to create.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Whether to use TLS. Default: no. The servers' certificates must be for their addresses, from an
-    /// authority that the machine trusts or that [`tls_ca_file`](Self::tls_ca_file) names.
+    /// Whether to use TLS. Default: no. The servers' certificates must be for their addresses, from
+    /// an authority that the machine trusts or that [`tls_ca_file`](Self::tls_ca_file) names.
     #[must_use]
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls = tls;
@@ -193,8 +195,8 @@ impl CassandraConfig {
         self
     }
 
-    /// A PEM file with the client's certificate, for servers that require one. Turns TLS on; requires
-    /// the key.
+    /// A PEM file with the client's certificate, for servers that require one. Turns TLS on;
+    /// requires the key.
     #[must_use]
     pub fn tls_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
         (self.tls, self.tls_files.certificate) = (true, Some(path.into()));
@@ -210,7 +212,8 @@ impl CassandraConfig {
 
     /// The timeout of one operation, including connecting: 10 ms to 1 h. Default 5 s. Below 2 s the
     /// servers' own timeouts, which give more detail, come too late. Connecting, `initialize` and
-    /// `delete` are several operations; `initialize` waits up to a minute longer for missing tables.
+    /// `delete` are several operations; `initialize` waits up to a minute longer for missing
+    /// tables.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);

@@ -25,8 +25,8 @@ const DURABLE_WRITES: &str =
     "SELECT durable_writes FROM system_schema.keyspaces WHERE keyspace_name = ?";
 
 impl Client {
-    /// Never an error: a user of the table need not have the permission to read the settings. Takes no
-    /// longer than connecting.
+    /// Never an error: a user of the table need not have the permission to read the settings. Takes
+    /// no longer than connecting.
     pub(crate) async fn durability(&self) -> Durability {
         let timeout = self
             .config

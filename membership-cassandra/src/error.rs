@@ -2,8 +2,8 @@
 //!
 //! A lightweight transaction can end without an outcome in two ways. Either its coordinator says
 //! that it does not know the outcome: then it has stopped, and the next serial read completes or
-//! rules out the transaction. Or there is no answer: then a server may still work on it, and no read
-//! is final.
+//! rules out the transaction. Or there is no answer: then a server may still work on it, and no
+//! read is final.
 
 use membership_core::{Operation, TableError, TableErrorKind};
 use membership_provider::{causes, one_line};

@@ -1,11 +1,11 @@
-//! Executes prepared statements, and confirms that keyspace or tables are missing before it says so.
-//! Clause T16.
+//! Executes prepared statements, and confirms that keyspace or tables are missing before it says
+//! so. Clause T16.
 //!
-//! A node may not know the tables that the others have: it was down when they were created, or its
-//! schema was reset. Silos that believed it would take an existing table for a deleted one, and
-//! deletion is final. So the answer counts only if most nodes are connected, all of those have the
-//! same schema, and the node that creates tables does not know them either. They are checked in this
-//! order: the schema that all agree on is then the one that this node knows.
+//! A node may not know tables that the others have: it was down when they were created, or its
+//! schema was reset. A silo that believed such a node would take an existing table for a deleted
+//! one, and deletion is final. So the answer counts only if most nodes are connected, all of those
+//! have the same schema, and the node that creates tables does not know them either. They are
+//! checked in this order: the schema that all agree on is then the one that this node knows.
 
 use membership_core::{TableError, TableErrorKind};
 use scylla::response::query_result::QueryResult;
@@ -87,7 +87,8 @@ impl Client {
 /// The agreement of a few nodes proves little: they may be those that do not know the tables.
 fn most_are_connected(connection: &Connection) -> Result<(), TableError> {
     let state = connection.session.get_cluster_state();
-    // Until the driver has read the list of nodes, it has placeholders for the configured addresses.
+    // Until the driver has read the list of nodes, it has placeholders for the configured
+    // addresses.
     let nodes: Vec<_> = state
         .get_nodes_info()
         .iter()

@@ -2,7 +2,7 @@
 //!
 //! By default a server stamps a write with the time at which it handles it, so that a delayed
 //! heartbeat, which its silo has given up, would win over the next one. The silo's own timestamps
-//! never fall within a process, so the older heartbeat loses whenever it arrives. Only the silo
+//! never decrease within a process, so the older heartbeat loses whenever it arrives. Only the silo
 //! itself writes its heartbeats, so that its clock is compared only with itself. The cluster's cell
 //! has many writers, and keeps the servers' time.
 //!
@@ -51,7 +51,8 @@ fn bound(at: i64) -> Value {
 
 impl Client {
     /// # Errors
-    /// As [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
+    /// As
+    /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
     pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let cluster = text(&self.cluster);
         let written = match write {

@@ -1,8 +1,8 @@
 //! The membership table in Apache Cassandra or ScyllaDB.
 //!
-//! A cluster is one partition: its version row and a row per silo. A commit is one conditional batch,
-//! a lightweight transaction with conditions on the version row, so that two silos never both
-//! succeed on one version. Heartbeats are plain writes to a table of their own. Start at
+//! A cluster is one partition: its version row and a row per silo. A commit is one conditional
+//! batch, a lightweight transaction with conditions on the version row, so that two silos never
+//! both succeed on one version. Heartbeats are plain writes to a table of their own. Start at
 //! [`CassandraTable`].
 //!
 //! ```no_run

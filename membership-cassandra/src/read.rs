@@ -1,5 +1,5 @@
-//! `read` and `read_row`: one partition, read with serial consistency, and the heartbeats beside it.
-//! Clauses T6, T8, T16.
+//! `read` and `read_row`: one partition, read with serial consistency, and the heartbeats beside
+//! it. Clauses T6, T8, T16.
 
 use futures_util::future::try_join;
 use membership_core::{

@@ -21,7 +21,7 @@ async fn cassandra() {
     passes(Suite::new(backend.await.unwrap()).effort_unless_soak(shorter)).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&Cassandra).await;

@@ -1,15 +1,15 @@
-//! How much memory one silo needs that knows 1,000 members: `cargo bench -p membership-cli --bench
-//! resident`.
+//! How much memory one silo needs that knows 1,000 members:
+//! `cargo bench -p membership-cli --bench resident`.
 //!
-//! This process plays 999 silos, each on a loopback listener of its own with the real transport:
-//! they shake hands, answer probes, dial back, beat in the table, and ten of them probe. The
-//! program itself (`membership silo`, optimised) joins them over a SQLite file, which makes it dial
-//! all of them and be dialled by all of them. Then two changes are committed that nobody tells it
-//! about, so that each must come by a refresh of its own; after the second one its resident memory
-//! is read from `/proc` while all its connections are open.
+//! This process simulates 999 silos, each on a loopback listener of its own with the real
+//! transport: they make handshakes, answer probes, dial back, and write heartbeats; ten of them
+//! probe. The program itself (`membership silo`, optimised) joins them over a SQLite file, so that
+//! it dials all of them and all of them dial it. Then two changes are committed without a message
+//! to the program, so that it finds each by a refresh of its own. After the second refresh its
+//! resident memory is read from `/proc` while all its connections are open.
 //!
 //! Fails above 30 MiB. Needs Linux, and about 4,000 open files (it raises the limit of its own
-//! processes as far as it may).
+//! processes as far as it is allowed to).
 
 #![allow(
     clippy::expect_used,
@@ -43,12 +43,12 @@ const LIMIT_KIB: u64 = 30 * 1024;
 const FILES: u64 = 4_096;
 /// What the configuration advises for more than 200 silos.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(30);
-/// How many probe the silo, as in a cluster where each probes ten.
+/// How many silos probe the program, as in a cluster where each silo probes ten.
 const PROBERS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
-    // `cargo test --all-targets` runs benchmarks without this word.
+    // `cargo test --all-targets` runs benchmarks without this argument.
     if !std::env::args().any(|a| a == "--bench") {
         println!("not measured: run it with `cargo bench`");
         return ExitCode::SUCCESS;
@@ -144,12 +144,12 @@ async fn measure() -> Memory {
             "members in the view of version {version}"
         );
     }
-    // Printing the view is part of the work; let it end.
+    // The program still prints the view, which is part of the work: wait until it is done.
     sleep(Duration::from_millis(500)).await;
     silo.memory()
 }
 
-/// What the system says of a process, in KiB.
+/// The memory of a process as the system reports it, in KiB.
 struct Memory {
     resident: u64,
     anonymous: u64,
@@ -222,7 +222,7 @@ impl Silo {
     }
 }
 
-/// A silo that this process plays.
+/// A silo that this process simulates.
 #[derive(Clone)]
 struct Other {
     silo: SiloAddress,
@@ -258,7 +258,7 @@ async fn play(cluster: &ClusterName) -> Vec<Other> {
 }
 
 impl Other {
-    /// Answers what a joining silo asks; knows whatever the one who asks knows.
+    /// Answers the requests of a joining silo; knows every silo that the joining silo knows.
     async fn answer(self, mut messages: mpsc::Receiver<Inbound>) {
         while let Some(inbound) = messages.recv().await {
             let Inbound::Message { link, header, body } = inbound else {
@@ -321,7 +321,7 @@ impl Other {
     }
 }
 
-/// Everybody's row, Active, as a server has one.
+/// The rows of all silos, Active, as a server has one.
 async fn fill(table: &dyn MembershipTable, others: &[Other]) {
     let mut config = Config::preset(Preset::Lan);
     config.i_am_alive_period = HEARTBEAT_PERIOD;
@@ -396,7 +396,7 @@ async fn beat(table: Arc<dyn MembershipTable>, silos: Vec<SiloAddress>) {
     }
 }
 
-/// Changes one row behind everybody's back; the version that this makes.
+/// Changes one row without a message to any silo; returns the version of the change.
 async fn change(table: &dyn MembershipTable, silo: SiloAddress, round: u32) -> u64 {
     for attempt in 0.. {
         let snapshot = table.read_all().await.expect("read").0;

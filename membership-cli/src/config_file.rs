@@ -1,4 +1,4 @@
-//! A configuration file: TOML, the names of [`Config`], and `preset` for where to start from.
+//! A configuration file: TOML with the names of [`Config`], and `preset` for the defaults.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which silo a person means: by full address, by `ip:port`, or by name.
+//! Finds the silo that a user names: by full address, by `ip:port`, or by name.
 
 use std::net::SocketAddr;
 

@@ -98,7 +98,7 @@ impl Fleet {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        // Ctrl-C goes to the parent alone, which then ends its children.
+        // Ctrl-C reaches only the parent, which then ends its children.
         #[cfg(unix)]
         command.process_group(0);
         let mut child = command.spawn().map_err(cannot)?;

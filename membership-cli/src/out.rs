@@ -1,4 +1,4 @@
-//! Output: the only place that writes. Lines are flushed one by one and coloured only on a
+//! Output: the only module that writes. Lines are flushed one by one and coloured only on a
 //! terminal; a closed pipe is not an error.
 
 use std::fmt::Display;
@@ -78,12 +78,12 @@ impl Out {
         self.colour
     }
 
-    /// Whether the reader has gone, or nothing can be written.
+    /// Whether the reader has closed the stream, or the stream cannot be written.
     pub const fn is_closed(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Why nothing could be written, unless the reader has gone.
+    /// Why nothing could be written, unless the reader has closed the stream.
     pub fn error(&self) -> Option<&io::Error> {
         self.error
             .as_ref()

@@ -66,7 +66,8 @@ impl Printer {
 }
 
 fn write(mut out: Out, waiting: &Receiver<String>, bytes: &AtomicUsize) {
-    // Lines are taken even if the reader has gone: the silo goes on without it.
+    // Lines are taken even if the reader has closed the stream: the silo continues without a
+    // reader.
     while let Ok(line) = waiting.recv() {
         let size = line.len();
         out.line(line);

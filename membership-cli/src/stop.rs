@@ -67,7 +67,7 @@ fn signals(sender: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether this process was started with SIGHUP ignored, where the kernel tells.
+/// Whether this process was started with SIGHUP ignored, if the kernel reports that.
 #[cfg(unix)]
 fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The benchmark: it says what it was asked for, and leaves nothing.
+//! The benchmark prints the requested measurements, and leaves nothing in the store.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use support::Place;
 
-/// Nothing of it is in the file: neither a cluster nor the table that it measures the store itself with.
+/// The file contains nothing of the benchmark: neither a cluster nor the table of the store's own
+/// operations.
 fn nothing_left(place: &Place) {
     let connection = rusqlite::Connection::open(place.file()).unwrap();
     let count = |sql: &str| {
@@ -35,7 +36,7 @@ fn nothing_left(place: &Place) {
 }
 
 #[test]
-fn every_figure_has_the_stores_own_beside_it() {
+fn every_figure_is_beside_that_of_the_store() {
     let place = Place::new();
     let ran = place
         .run(&[
@@ -73,7 +74,7 @@ fn every_figure_has_the_stores_own_beside_it() {
     );
     assert_eq!(
         writers[0]["conflicts"], 0,
-        "nobody is in the way of a single writer"
+        "a single writer meets no conflict"
     );
     for of in writers {
         assert!(
@@ -85,7 +86,7 @@ fn every_figure_has_the_stores_own_beside_it() {
 }
 
 #[test]
-fn a_store_without_a_baseline_is_said_to_have_none() {
+fn a_store_without_a_baseline_is_reported() {
     let place = Place::new();
     let ran = place
         .run(&[

@@ -1,4 +1,4 @@
-//! The suite from the program: what it says, and that it leaves nothing.
+//! The suite, run by the program: its output, and that it leaves nothing in the store.
 #![cfg(feature = "conformance")]
 #![allow(
     clippy::unwrap_used,
@@ -68,7 +68,7 @@ fn a_store_that_keeps_the_contract() {
     assert_eq!(
         outcome("a_wiped_table_is_reported"),
         "not_applicable",
-        "nobody can wipe through an address"
+        "an address alone does not allow a wipe"
     );
     nothing_left(&place);
 }
@@ -109,9 +109,10 @@ fn cases_can_be_chosen() {
     place.run(&["conformance", "--clause", "T99"]).expect(2);
 }
 
-/// A name that begins like those of the suite itself is one cluster for all clients all the same.
+/// A name that begins like those of the suite itself nevertheless means one cluster for all
+/// clients.
 #[test]
-fn clusters_may_be_called_as_the_suite_calls_them() {
+fn clusters_may_have_the_names_of_the_suite() {
     for name in [
         "conformance-7",
         "conformance-7abc",
@@ -171,7 +172,7 @@ fn a_store_that_cannot_be_reached_is_no_failed_case() {
     );
 }
 
-/// Where the program writes to in this process.
+/// Captures the output of the program in this process.
 #[derive(Clone, Default)]
 struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -194,7 +195,7 @@ impl Paper {
 #[test]
 fn a_store_that_breaks_the_contract() {
     let mut connectors = Connectors::empty();
-    // Every client has a table of its own: nobody sees what others commit.
+    // Every client has a table of its own, so that no client sees the commits of others.
     connectors
         .register("lonely", |_, cluster| {
             Box::pin(
@@ -229,7 +230,8 @@ fn a_store_that_breaks_the_contract() {
     assert!(err.contains("does not keep the contract"), "{err}");
 }
 
-/// One server, with a password, as people have it: what the program can put between itself and the server is tried as well.
+/// One server with a password, which is what users have. The cases that need a proxy between the
+/// program and the server run as well.
 #[cfg(feature = "redis")]
 mod server {
     use std::io::{Read, Write};
@@ -241,7 +243,7 @@ mod server {
 
     const SECRET: &str = "correct-horse-battery-staple";
 
-    /// None where the environment names a server that may not be ours to look into.
+    /// None if the environment names a server, whose contents the test must not inspect.
     fn start() -> Option<(tokio::runtime::Runtime, Server)> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let options = Options {
@@ -250,14 +252,14 @@ mod server {
         };
         match runtime.block_on(Server::start(Kind::Redis, options)) {
             Err(LaunchError::External { .. }) => {
-                eprintln!("not applicable: the server is somebody else's");
+                eprintln!("not applicable: the server is external");
                 None
             }
             server => Some((runtime, server.unwrap())),
         }
     }
 
-    /// Every key that there is, as the server lists them.
+    /// Every key in the server, as the server lists them.
     fn keys(server: &Server) -> String {
         let mut connection = TcpStream::connect(server.address()).unwrap();
         connection
@@ -333,7 +335,7 @@ mod server {
         assert_eq!(
             outcome("a_restart_loses_nothing"),
             "not_applicable",
-            "nobody stops a server through its address"
+            "an address alone does not allow a stop"
         );
         assert_eq!(keys(&server), NONE);
     }
@@ -370,7 +372,7 @@ mod server {
             return;
         };
         let place = Place::at(server.url(), "default");
-        // The connection is refused in no other way than that of a table that is there.
+        // The connection is refused in the same way as that of a table that exists.
         let began = place
             .command(&[
                 "silo",

@@ -1,4 +1,4 @@
-//! A table that somebody else has had their hands on.
+//! A table that another program has changed.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -64,7 +64,7 @@ fn a_ghost_can_be_evicted() {
         .expect(1);
     assert!(
         ran.out.contains("leave --quick out") && !ran.out.contains("evicted 127"),
-        "clocks alone evict nobody: {ran:?}"
+        "clocks alone evict no silo: {ran:?}"
     );
     assert!(
         place
@@ -99,7 +99,7 @@ fn foreign_and_newer_tables_are_refused() {
 }
 
 #[test]
-fn a_row_damaged_under_a_running_cluster_kills_nobody() {
+fn a_row_damaged_under_a_running_cluster_kills_no_silo() {
     let mut cluster = Cluster::started(3, "local");
     let version = cluster.place.run(&["status", "--json"]).expect(0).json()["version"]
         .as_u64()

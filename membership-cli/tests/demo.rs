@@ -1,4 +1,4 @@
-//! The demo: what a newcomer runs first.
+//! The demo, which new users run first.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -27,7 +27,8 @@ fn demo(args: &[&str], tmp: &std::path::Path) -> Command {
     command
 }
 
-/// Neither a file nor a process of the demo is left: its processes have the folder in their command line or as their directory.
+/// Neither a file nor a process of the demo remains: its processes have the folder in their command
+/// line or as their directory.
 fn nothing_left(tmp: &std::path::Path) {
     assert_eq!(std::fs::read_dir(tmp).unwrap().count(), 0, "files are left");
     let until = std::time::Instant::now() + secs(5);
@@ -90,7 +91,8 @@ fn an_interrupted_demo_leaves_nothing() {
             .read_to_string(&mut err)
             .unwrap();
         if leaves_files {
-            // Nobody can clean up after SIGKILL, but the silos find out that they are alone.
+            // After SIGKILL nothing can clean up, but the silos find out that their parent has
+            // ended.
             let until = std::time::Instant::now() + secs(15);
             while let Some(left) = process_in(tmp.path()) {
                 assert!(std::time::Instant::now() < until, "{left} is left");
@@ -104,7 +106,7 @@ fn an_interrupted_demo_leaves_nothing() {
 }
 
 #[test]
-fn nobody_would_be_left() {
+fn killing_every_silo_is_refused() {
     let tmp = tempfile::tempdir().unwrap();
     let ran: support::Ran = demo(&["--silos", "3", "--kill", "3"], tmp.path())
         .output()

@@ -1,4 +1,5 @@
-//! The documents say what the code says: exit codes, metrics, settings, commands, causes, clauses; and their links lead somewhere.
+//! The documents agree with the code: exit codes, metrics, settings, commands, causes, clauses; and
+//! their links lead to files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -89,7 +90,7 @@ fn settings() {
     }
 }
 
-/// `2.5 s`, `10 min`, `7 days`, and what serde writes.
+/// Durations as text: `2.5 s`, `10 min`, `7 days`, and the form that serde writes.
 fn duration(text: &str) -> Duration {
     if let Some((number, unit)) = text.split_once(' ')
         && let Ok(number) = number.parse::<f64>()
@@ -145,7 +146,7 @@ fn every_command_is_documented() {
         .iter()
         .map(|row| name(&row[0]).split(' ').next().unwrap().to_owned())
         .collect();
-    // The one command that a feature brings.
+    // The command that a feature adds.
     assert!(documented.contains("conformance"));
     if cfg!(not(feature = "conformance")) {
         documented.remove("conformance");
@@ -224,7 +225,7 @@ fn links_lead_somewhere() {
     }
 }
 
-/// Files that are named in the text as living in the repository.
+/// Files that the text names as part of the repository.
 #[test]
 fn named_files_exist() {
     let mut places = crates();

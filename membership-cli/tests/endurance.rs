@@ -1,4 +1,5 @@
-//! Silos with the preset `lan` under hardship that must not kill anybody: a busy machine, a stopped machine, a crowd. Takes two minutes.
+//! Silos with the preset `lan` under load that must not kill any silo: a busy machine, a stopped
+//! machine, many silos. Takes two minutes.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,11 +18,11 @@ use rustix::process::Signal;
 use support::secs;
 use support::silos::Cluster;
 
-/// The busy machine and the crowd would make each other's measurements meaningless.
+/// Run side by side, the busy machine and the large cluster would spoil each other's measurements.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn nobody_dies_of_a_busy_machine_nor_of_a_stopped_one() {
+fn a_busy_or_stopped_machine_kills_no_silo() {
     let _machine = MACHINE.lock().unwrap_or_else(|e| e.into_inner());
     let (mut busy, mut stopped) = (Cluster::started(5, "lan"), Cluster::started(5, "lan"));
     for silo in &stopped.silos {
@@ -44,7 +45,8 @@ fn nobody_dies_of_a_busy_machine_nor_of_a_stopped_one() {
         silo.signal(Signal::CONT);
     }
     busy.is_whole();
-    // A silo that would be voted out for the pause would be within a failure window or two of it.
+    // If a silo were voted out because of the pause, that would happen within a failure window or
+    // two of it.
     thread::sleep(secs(25));
     busy.is_whole();
     stopped.is_whole();

@@ -1,4 +1,5 @@
-//! Silos as real processes with the preset `local`: killed, stopped, asked to leave, started again, in each other's way.
+//! Silos as real processes with the preset `local`: killed, stopped, asked to leave, started again,
+//! at each other's address.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -16,7 +17,8 @@ use rustix::process::Signal;
 use support::silos::{Cluster, Process, count, loopback, port};
 use support::{Place, secs};
 
-/// Kills the last `dead` of five; every survivor sees them voted out in time, and all survivors agree.
+/// Kills the last `dead` of five silos. Every survivor publishes in time that they were voted out,
+/// and all survivors agree.
 fn killed_of_five(dead: usize) {
     let mut cluster = Cluster::started(5, "local");
     let names: Vec<String> = (5 - dead..5).map(|i| cluster.address(i)).collect();
@@ -45,7 +47,7 @@ fn two_killed_at_once_are_voted_out_within_five_seconds() {
 }
 
 #[test]
-fn a_silo_that_was_stopped_for_half_a_minute_is_told_and_publishes_nothing_more() {
+fn a_silo_that_was_stopped_for_half_a_minute_learns_of_its_death_and_publishes_nothing() {
     let mut cluster = Cluster::started(5, "local");
     let name = cluster.address(4);
     let mut stopped = cluster.silos.pop().unwrap();
@@ -124,7 +126,7 @@ fn five_killed_and_one_started_on_a_new_port() {
 }
 
 #[test]
-fn of_two_one_is_killed() {
+fn one_of_two_is_killed() {
     let mut cluster = Cluster::started(2, "local");
     let name = cluster.address(1);
     cluster.silos.pop().unwrap().signal(Signal::KILL);
@@ -132,7 +134,7 @@ fn of_two_one_is_killed() {
 }
 
 #[test]
-fn a_second_process_at_the_address_of_a_living_one_harms_nobody() {
+fn a_second_process_at_a_used_address_kills_no_silo() {
     let mut cluster = Cluster::started(3, "local");
     let taken = cluster.silos[1].port;
     let mut same = Process::start(&cluster.place, taken, "local", &[]);
@@ -151,7 +153,7 @@ fn a_second_process_at_the_address_of_a_living_one_harms_nobody() {
 }
 
 #[test]
-fn an_advertised_address_where_nobody_listens() {
+fn an_advertised_address_without_a_listener() {
     let place = Place::new();
     let mut silo = Process::start(
         &place,
@@ -165,7 +167,7 @@ fn an_advertised_address_where_nobody_listens() {
 }
 
 #[test]
-fn garbage_and_oversized_frames_harm_nobody() {
+fn garbage_and_oversized_frames_kill_no_silo() {
     let mut cluster = Cluster::started(2, "local");
     for silo in &cluster.silos {
         for garbage in [
@@ -185,7 +187,7 @@ fn garbage_and_oversized_frames_harm_nobody() {
 }
 
 #[test]
-fn a_table_that_is_deleted_and_made_anew_is_told_and_kills_nobody() {
+fn a_deleted_and_recreated_table_is_reported_and_kills_no_silo() {
     let mut cluster = Cluster::started(3, "local");
     for file in std::fs::read_dir(cluster.place.file().parent().unwrap()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
@@ -234,7 +236,7 @@ fn a_reader_that_goes_away_does_not_stop_a_silo() {
 }
 
 #[test]
-fn an_evicted_silo_is_told_so() {
+fn an_evicted_silo_reports_the_eviction() {
     let mut cluster = Cluster::started(3, "local");
     let name = cluster.address(2);
     let ran = cluster
@@ -260,7 +262,7 @@ fn an_evicted_silo_is_told_so() {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn a_silo_that_cannot_start_says_why() {
     let place = Place::new();
     let ask = |args: &[&str], code: i32| {
         place

@@ -1,9 +1,9 @@
-//! What a user downloads: the default build of the program stays small.
+//! The size of the program that a user downloads: its default build stays small.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// The bound is a promise of the README.
+/// The README promises this limit.
 const CRATES: usize = 185;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The commands that need nothing but a table, each run as a process on a SQLite file.
+//! The commands that need only a table, each run as a process on a SQLite file.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -13,7 +13,7 @@ use std::process::Stdio;
 
 use support::{Place, active, now, secs, silo, voted_out};
 
-/// Two living silos with fresh heartbeats, and one that they voted out.
+/// Two running silos with fresh heartbeats, and one that they voted out.
 fn cluster() -> (Place, membership_sql::SqliteTable) {
     let place = Place::new();
     let table = place.initialize();
@@ -49,7 +49,7 @@ fn status_shows_every_silo_and_a_summary() {
     assert!(!ran.out.contains('\u{1b}'), "colours only on a terminal");
     assert!(
         !ran.out.contains("ROLE"),
-        "a column that nobody fills is left out"
+        "a column without values is left out"
     );
     let json = place.run(&["status", "--json"]).expect(0).json();
     assert_eq!(json["version"], 1);
@@ -127,7 +127,7 @@ fn history_is_ordered_and_can_be_cut() {
 }
 
 #[test]
-fn cleanup_removes_only_what_age_and_number_both_give_up() {
+fn cleanup_removes_only_rows_beyond_both_age_and_number() {
     let place = Place::new();
     let table = place.initialize();
     let mut entries = vec![active(1), active(2)];
@@ -206,7 +206,8 @@ fn doctor_finds_ghosts_and_clocks_and_says_so() {
     place.insert(&table, vec![active(9)]);
     place.beat(&table, silo(9), 1, now().minus(secs(300)));
     place.beat(&table, silo(2), 6, now().plus(secs(60)));
-    // Watched for a period and a half: nobody beats here, so the old heartbeat is a ghost's.
+    // The command watches for a period and a half: no silo writes a heartbeat here, so the old
+    // heartbeat belongs to a ghost.
     let ran = place.run(&["doctor"]).expect(1);
     assert!(
         ran.out.contains("127.0.0.1:9@") && ran.out.contains("has not written a heartbeat"),
@@ -274,7 +275,7 @@ fn delete_asks_for_the_name_and_then_nothing_is_left() {
 }
 
 #[test]
-fn what_cannot_work_ends_in_one_line_and_its_code() {
+fn errors_are_one_line_with_an_exit_code() {
     let place = Place::new();
     place.run(&["status"]).expect(5);
     assert!(!place.file().exists(), "looking makes no file");
@@ -287,7 +288,8 @@ fn what_cannot_work_ends_in_one_line_and_its_code() {
     place.run(&["status"]).expect(6);
 }
 
-/// A scheme, whether this build has its feature, and a table at port 1, where nobody listens.
+/// A scheme, whether or not this build has its feature, and a table at port 1, where no process
+/// listens.
 macro_rules! stores {
     ($($feature:literal: $url:literal),* $(,)?) => { [$(($feature, cfg!(feature = $feature), $url)),*] };
 }
@@ -307,7 +309,8 @@ fn a_store_that_is_not_there_or_not_built_in_shows_no_password() {
         "redis": "redis://user:hunter2x@127.0.0.1:1",
         "zk": "zk://user:hunter2x@127.0.0.1:1",
     ];
-    // Side by side: some look again for a while before they say that nobody is there.
+    // Run side by side, because some of them try again for a while before they report that there is
+    // no server.
     std::thread::scope(|scope| {
         for (feature, built_in, url) in stores {
             let place = &place;
@@ -338,7 +341,7 @@ fn help_has_the_exit_codes_and_a_reader_may_leave() {
         .spawn()
         .unwrap();
     drop(child.stdout.take());
-    // The next line meets a closed pipe; until the table changes there is none.
+    // The next line meets a closed pipe; until the table changes there is no next line.
     std::thread::sleep(std::time::Duration::from_millis(100));
     place.insert(&place.table(), vec![active(7)]);
     assert_eq!(child.wait().unwrap().code(), Some(0));

@@ -174,7 +174,7 @@ impl Client {
     /// Sends a request, and returns the answer if its status is one of `expected`.
     ///
     /// # Errors
-    /// What the server answers. Without an answer the outcome of a write is unknown.
+    /// The error that the server returns. Without an answer the outcome of a write is unknown.
     pub(crate) async fn ask(
         &self,
         request: &Request,

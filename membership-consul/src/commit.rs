@@ -55,7 +55,7 @@ impl Inner {
         };
         match self.judged(request, by).await? {
             Ok(outcome) => Ok(outcome),
-            // The version is the expected one, and a row exists or is missing.
+            // The version is the expected one, so a row exists that must not, or the reverse.
             Err(now) if request.changes.iter().any(|change| collides(change, &now)) => {
                 Ok(CommitOutcome::Conflict(Conflict::new(
                     now.version_row.recent.last().cloned(),
@@ -103,7 +103,7 @@ impl Inner {
         CommitOutcome::Committed(token)
     }
 
-    /// What the table says of a commit; the table itself, if the commit is next.
+    /// The judgement of the table on a commit; the table itself, if the commit is next.
     async fn judged(
         &self,
         request: &CommitRequest,
@@ -128,7 +128,8 @@ impl Inner {
             }
             Settled::Conflict => {
                 let newest = row.recent.last().cloned();
-                // The next read reports an incomplete table; this is a conflict all the same.
+                // The next read reports an incomplete table; this answer is a conflict
+                // nevertheless.
                 let snapshot = self.snapshot(row, &found).ok();
                 Ok(Ok(CommitOutcome::Conflict(Conflict::new(newest, snapshot))))
             }

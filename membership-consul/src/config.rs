@@ -31,7 +31,9 @@ const OPTIONS: &str = "token_file, datacenter, namespace, partition, tls_ca, tls
 /// use std::time::Duration;
 /// use membership_consul::ConsulConfig;
 ///
-/// let config = ConsulConfig::new(["consul.internal:8500"]).token("s3cret").operation_timeout(Duration::from_secs(3));
+/// let config = ConsulConfig::new(["consul.internal:8500"])
+///     .token("s3cret")
+///     .operation_timeout(Duration::from_secs(3));
 /// assert!(!format!("{config:?}").contains("s3cret"));
 /// let same = ConsulConfig::from_url("consul://:s3cret@consul.internal?operation_timeout=3s")?;
 /// assert_eq!(format!("{config:?}"), format!("{same:?}"));
@@ -72,7 +74,7 @@ impl ConsulConfig {
     /// Reads `consul://[:token@][host[:port],…][/prefix][?option=value&…]`, or `consul+https://`
     /// for TLS. Without a host it is this machine's agent; without a prefix `membership`. Options:
     /// `token_file`, `datacenter`, `namespace`, `partition`, `tls_ca`, `tls_cert`, `tls_key`,
-    /// `operation_timeout`, `connect_timeout`. `%hh` stands for a byte.
+    /// `operation_timeout`, `connect_timeout`. `%hh` is a byte.
     ///
     /// # Errors
     /// `Configuration`: another scheme, an unknown option, or an invalid value. Never shows a
@@ -206,7 +208,7 @@ impl ConsulConfig {
         self
     }
 
-    /// What an operator sets up: the policy of the silos' token, in HCL, for
+    /// The script for an operator: the policy of the silos' token, in HCL, for
     /// `consul acl policy create -rules -`. (Consul needs no tables.)
     #[must_use]
     pub fn schema(&self) -> String {
@@ -216,7 +218,7 @@ impl ConsulConfig {
         )
     }
 
-    /// Adds what the environment says and the configuration leaves out.
+    /// Adds values from the environment that the configuration leaves out.
     pub(crate) fn completed(
         &self,
         variable: impl Fn(&str) -> Option<String>,

@@ -40,7 +40,7 @@ impl Inner {
         }
     }
 
-    /// Writes a key if its owner exists and nobody has written it since.
+    /// Writes a key if its owner exists and no other client has written it since.
     async fn overwrite(
         &self,
         name: &str,

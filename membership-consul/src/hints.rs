@@ -1,7 +1,7 @@
 //! Hints from blocking queries: Consul answers when the version's mark changes, or after a while.
 //!
-//! Each query says which index it has seen, so a change between two queries is not missed. An index
-//! that went back is that of another store or of a restored one, and means nothing.
+//! Each query states the index that it has seen, so a change between two queries is not missed. An
+//! index that decreased belongs to another store or to a restored one, and means nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

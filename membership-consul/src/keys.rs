@@ -1,7 +1,7 @@
 //! The keys of one cluster. Clauses T9, T12.
 //!
 //! ```text
-//! {prefix}/{cluster}/version/table                           the layout, and what else never changes
+//! {prefix}/{cluster}/version/table                           the layout; never changes
 //! {prefix}/{cluster}/version/settings                        what all silos share
 //! {prefix}/{cluster}/version/core                            the core's cell
 //! {prefix}/{cluster}/version/recent/{00 to 15}               the last sixteen commits, in turn

@@ -12,7 +12,8 @@
 //! let config = ConsulConfig::from_url("consul://127.0.0.1:8500/membership")?;
 //! let table = ConsulTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; a second call changes nothing.
-//! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```
 //!

@@ -15,8 +15,8 @@ impl Inner {
     /// Everything of the cluster, as of one moment.
     ///
     /// # Errors
-    /// What the servers answer. `PermissionDenied` too: they hide what a token may not see, and
-    /// answer as if there were nothing.
+    /// The error that the servers return. `PermissionDenied` too: they hide what a token may not
+    /// see, and answer as if there were nothing.
     pub(crate) async fn read_all(&self, by: Instant) -> Result<Found, TableError> {
         let request = Request::tree(self.keys.root());
         let (body, _) = self.client.keys(&request, by).await?;
@@ -35,7 +35,7 @@ impl Inner {
     /// Asks for one key by its whole name, which servers refuse where the token may not read it.
     ///
     /// # Errors
-    /// What the servers answer, `PermissionDenied` above all.
+    /// The error that the servers return, `PermissionDenied` above all.
     pub(crate) async fn check_permission(&self, by: Instant) -> Result<(), TableError> {
         let request = Request::get(&self.keys.table());
         self.client.keys(&request, by).await.map(drop)

@@ -133,8 +133,8 @@ impl Client {
     /// Sends a transaction that writes.
     ///
     /// # Errors
-    /// What the servers answer; `PermissionDenied` too, which looks like a condition that failed;
-    /// `LimitExceeded` before anything is sent.
+    /// The error that the servers return; `PermissionDenied` too, which looks like a condition that
+    /// failed; `LimitExceeded` before anything is sent.
     pub(crate) async fn write(&self, txn: &Txn, by: Instant) -> Result<Outcome, TableError> {
         self.transact(txn, "/v1/txn", true, by).await
     }
@@ -142,7 +142,7 @@ impl Client {
     /// Sends a transaction that only reads: one moment of a leader that checks that it still leads.
     ///
     /// # Errors
-    /// What the servers answer.
+    /// The error that the servers return.
     pub(crate) async fn read(&self, txn: &Txn, by: Instant) -> Result<Vec<Pair>, TableError> {
         match self.transact(txn, "/v1/txn?consistent=", false, by).await? {
             Outcome::Done(pairs) => Ok(pairs),

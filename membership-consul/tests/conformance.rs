@@ -1,4 +1,5 @@
-//! The suite that every provider runs: over one server, over three of which the leader is killed, and over TLS; and the process that it kills.
+//! The suite that every provider runs: over one server, over three of which the leader is killed,
+//! and over TLS; and the process that the suite kills.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -14,7 +15,8 @@ fn shorter(effort: &mut Effort) {
     effort.commits = 1_000;
 }
 
-/// Fewer still, for what depends on how the servers are reached, and not on how often something is done.
+/// Even fewer, for set-ups where only the way to the servers differs, and not the number of
+/// operations.
 fn shortest(effort: &mut Effort) {
     effort.model_operations = 300;
     effort.commits = 300;
@@ -55,7 +57,7 @@ async fn encrypted() {
     passes(suite.repeats([T13, T14, T15])).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&Consul).await;

@@ -1,7 +1,9 @@
-//! What a large cluster costs, as ratios of two things measured in this run: `cargo bench -p membership-core --bench scale`.
+//! Costs of a large cluster, as ratios of two operations measured in this run:
+//! `cargo bench -p membership-core --bench scale`.
 //!
-//! Prints a table and fails if a ratio is above its limit. `a` and `b` are the least times of one operation, of many short rounds that
-//! alternate between the two: what else runs on the machine can only add to a round.
+//! Prints a table and fails if a ratio is above its limit. `a` and `b` are the minimum times of one
+//! operation in many short rounds that alternate between the two, because other load on the machine
+//! can only lengthen a round.
 
 #![allow(
     clippy::disallowed_macros,
@@ -27,7 +29,8 @@ const SMALL: u32 = 1_000;
 const LARGE: u32 = 10_000;
 
 fn main() -> ExitCode {
-    // `cargo test --all-targets` runs benchmarks without this word, and is not the place for timing.
+    // `cargo test --all-targets` runs benchmarks without this argument; it is not the place to
+    // measure time.
     if !std::env::args().any(|a| a == "--bench") {
         println!("not measured: run it with `cargo bench`");
         return ExitCode::SUCCESS;
@@ -54,7 +57,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One comparison: how many times `b` is `a`, and may be; without a limit it is only told.
+/// One comparison: the ratio a / b and its limit. Without a limit the ratio is only printed.
 struct Line {
     name: &'static str,
     a: Duration,
@@ -80,7 +83,8 @@ impl Line {
     }
 }
 
-/// The least times of two operations over `rounds`. Each operation prepares itself and tells how long what counts took.
+/// The minimum times of two operations over `rounds`. Each operation prepares itself and returns
+/// the time of its measured part.
 fn alternate(
     rounds: usize,
     mut a: impl FnMut() -> Duration,
@@ -91,14 +95,14 @@ fn alternate(
     })
 }
 
-/// The time of one of `times` repetitions.
+/// The mean time of `times` repetitions.
 fn each(times: u32, mut what: impl FnMut(u32)) -> Duration {
     let begun = Instant::now();
     (0..times).for_each(&mut what);
     begun.elapsed() / times
 }
 
-/// The time until the result stands; what becomes of it does not count.
+/// The time until the result is complete; dropping it is not included.
 fn once<T>(what: impl FnOnce() -> T) -> Duration {
     let begun = Instant::now();
     let result = black_box(what());
@@ -116,7 +120,8 @@ fn silo(i: u32) -> SiloAddress {
     )
 }
 
-/// A row as a cluster has it: named, with a role, a zone and some metadata; one of 50 is Dead, one of 100 is suspected.
+/// A typical row: with names, a role, a zone and some metadata; one of 50 is Dead, one of 100 is
+/// suspected.
 fn entry(i: u32, version: u64) -> MembershipEntry {
     let mut e = MembershipEntry::new(
         silo(i),
@@ -157,7 +162,7 @@ fn entry(i: u32, version: u64) -> MembershipEntry {
     e
 }
 
-/// A table of `n` rows that has had 20 commits, the last of one row.
+/// A table of `n` rows after 20 commits, the last of one row.
 fn table(n: u32) -> Snapshot {
     let mut version_row = VersionRow::initial(TableId::new(9), SharedSettings::default());
     version_row.version = 10;
@@ -188,7 +193,7 @@ fn then(base: &Snapshot, i: u32) -> Snapshot {
     commit.apply_to(base, commit.next_token(&[]))
 }
 
-/// As many one-row changes of a table as one round applies, all over it.
+/// Number of one-row changes, spread over the table, in one round.
 const CHANGES: u32 = 200;
 
 fn changes(n: u32) -> (ClusterView, Vec<Delta>, Vec<CommitRequest>) {
@@ -239,7 +244,7 @@ fn committing() -> Line {
     }
 }
 
-/// The same rows as other objects, as a store gives them: nothing in memory is shared with what is known.
+/// The same rows as new objects, as a store returns them: they share no memory with the known rows.
 fn fresh(rows: &Rows) -> Vec<Row> {
     rows.iter()
         .map(|r| Row::decode(r.key(), r.body()))
@@ -260,7 +265,8 @@ fn gate(known: Snapshot) -> Gate {
     gate
 }
 
-/// Adopting what was read one commit later: checked against the view that was known, and installed in its place.
+/// Adopts a snapshot that was read one commit later: checks it against the known view and installs
+/// it.
 fn adopting(
     name: &'static str,
     limit: Option<f64>,
@@ -303,7 +309,7 @@ fn adopting_shared() -> Line {
     )
 }
 
-/// Only told: the same with what the store does before, putting rows that it decoded one by one in order.
+/// Without a limit: the same, including the insertion of decoded rows one by one in order.
 fn adopting_from_rows() -> Line {
     adopting(
         "adopting 10,000 decoded rows, putting them in order / the same",

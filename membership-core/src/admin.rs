@@ -1,10 +1,13 @@
-//! Changes the table from outside the protocol: evict a silo, clean up, change the shared settings, or commit anything else.
+//! Changes to the table from outside the protocol: evict a silo, clean up, change the shared
+//! settings, or commit any other change.
 //!
-//! A change reads the table, decides what to write, and commits. When another commit was first it starts over; when the
-//! outcome of the commit is unknown it finds out. Every change ends in one of three ways: it happened (`Ok`), it did not
-//! ([`ChangeError::Refused`], [`ChangeError::NotDone`]), or it may have ([`ChangeError::MayHaveHappened`]).
+//! A change reads the table, decides what to write, and commits. After a conflict it starts over.
+//! When the outcome of the commit is unknown, it reads the table to find out. Every change ends in
+//! one of three ways: it happened (`Ok`), it did not happen ([`ChangeError::Refused`],
+//! [`ChangeError::NotDone`]), or it may have happened ([`ChangeError::MayHaveHappened`]).
 //!
-//! This crate has no clock, no timer and no random numbers: the caller brings them as a [`Runtime`].
+//! This crate has no clock, no timer and no random numbers: the caller passes them in as a
+//! [`Runtime`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -66,7 +69,7 @@ const PATIENCE: Patience = Patience {
     errors: 6,
 };
 
-/// Changes one table; see the [module](self).
+/// Makes changes to one table; see the [module](self).
 pub struct Admin<'a, T: ?Sized, R: ?Sized> {
     changer: Changer<'a, T, R>,
     limits: TableLimits,
@@ -83,7 +86,8 @@ where
     T: MembershipTable + ?Sized,
     R: Runtime + ?Sized,
 {
-    /// Changes this table. One value makes one change after the other; what it read last is used again.
+    /// Creates a value that changes this table. It makes one change at a time and reuses what it
+    /// last read.
     pub fn new(table: &'a T, runtime: &'a mut R) -> Self {
         Self {
             limits: table.limits(),
@@ -91,13 +95,18 @@ where
         }
     }
 
-    /// Makes the change that `plan` finds for the table as it is, under the id it is given; gives the version that has the
-    /// change, or none when `plan` finds nothing to do.
+    /// Commits the change that `plan` returns for the current table, under the commit id that
+    /// `plan` receives. Returns the version that contains the change, or `None` when `plan` finds
+    /// nothing to do.
     ///
-    /// `plan` is asked again after each conflict, and must find nothing to do once its own change is in.
+    /// `plan` is called again after each conflict. It must return `None` once its own change is in
+    /// the table.
     ///
     /// # Errors
-    /// [`ChangeError`]. Cancellation: a commit under way may happen.
+    /// See [`ChangeError`].
+    ///
+    /// # Cancellation
+    /// A commit that is under way may still happen.
     pub async fn change<E: fmt::Display>(
         &mut self,
         plan: impl FnMut(&Snapshot, CommitId) -> Result<Option<CommitRequest>, E> + Send,
@@ -105,11 +114,12 @@ where
         self.changer.change(plan).await
     }
 
-    /// Ends a silo without a vote: its row becomes Dead, cause `evicted`, with `by` and `reason` in it. Gives the version
-    /// that says so, or none when the silo is Dead already.
+    /// Ends a silo without a vote: its row becomes Dead with cause `evicted`, `by` and `reason`.
+    /// Returns the version that contains the change, or `None` when the silo is already Dead.
     ///
     /// # Errors
-    /// [`ChangeError::Refused`] when the silo has no row or its row cannot be changed; otherwise [`ChangeError`].
+    /// [`ChangeError::Refused`] when the silo has no row or its row cannot be changed; otherwise
+    /// see [`ChangeError`].
     pub async fn evict(
         &mut self,
         silo: SiloAddress,
@@ -122,7 +132,7 @@ where
             by: by.to_owned(),
             reason: reason.to_owned(),
         };
-        // The id only matches answers to intents, and there is one.
+        // The id only matches answers to intents, and there is only one intent.
         let intents = [Intent::new(IntentId::new(1), None, action)];
         let now = Now {
             mono: MonoTime::ZERO,
@@ -145,11 +155,11 @@ where
         self.changer.change(plan).await
     }
 
-    /// Changes the settings that all silos share; silos follow when they read the new version. Gives that version, or none
-    /// when `edit` changes nothing.
+    /// Changes the settings that all silos share. Silos apply them when they read the new version.
+    /// Returns that version, or `None` when `edit` changes nothing.
     ///
     /// # Errors
-    /// [`ChangeError::Refused`] with what `edit` says; otherwise [`ChangeError`].
+    /// [`ChangeError::Refused`] with the error of `edit`; otherwise see [`ChangeError`].
     pub async fn settings<E: fmt::Display>(
         &mut self,
         mut edit: impl FnMut(&SharedSettings) -> Result<SharedSettings, E> + Send,
@@ -163,18 +173,19 @@ where
         self.changer.change(plan).await
     }
 
-    /// Removes the rows that the policy calls defunct, in as few commits as the limits allow; gives their keys.
+    /// Removes the rows that `policy` calls defunct, in as few commits as the limits allow. Returns
+    /// their keys.
     ///
     /// # Errors
-    /// [`ChangeError`]. The commits before the one that failed stay.
+    /// See [`ChangeError`]. Commits that precede the failed one stay in effect.
     pub async fn cleanup(&mut self, policy: &CleanupPolicy) -> Result<Vec<String>, ChangeError> {
         ext::cleanup(&mut self.changer, policy, self.limits.rows_per_commit).await
     }
 
-    /// Removes a row that cannot be decoded (clause T12); says whether there was one.
+    /// Removes a row that cannot be decoded (clause T12). Returns whether there was one.
     ///
     /// # Errors
-    /// [`ChangeError::Refused`] when the row can be decoded; otherwise [`ChangeError`].
+    /// [`ChangeError::Refused`] when the row can be decoded; otherwise see [`ChangeError`].
     pub async fn remove_undecodable(&mut self, key: &str) -> Result<bool, ChangeError<Decodable>> {
         ext::remove_undecodable(&mut self.changer, key).await
     }

@@ -1,4 +1,4 @@
-//! Every knob, with its default, range, effect and a rule of thumb.
+//! The configuration of a silo: each option with its default, range and effect.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::SharedSettings;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
-    /// One machine, tests, demos: a crash is seen within a few seconds.
+    /// One machine, tests and demos: a crash is detected within a few seconds.
     Local,
-    /// One data centre or region. The default. Above 200 silos set `i_am_alive_period` to 30 s.
+    /// One data centre or region. This is the default. Above 200 silos set `i_am_alive_period` to
+    /// 30 s.
     #[default]
     Lan,
     /// Several regions.
     Wan,
 }
 
-/// How a silo behaves. Start from a [`Preset`] and change what you must.
+/// How a silo behaves. Start from a [`Preset`] and change the fields that you need.
 ///
 /// ```
 /// use membership_core::{Config, Preset};
@@ -35,54 +36,71 @@ pub enum Preset {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
-    /// How long to wait for the answer to a probe, and how often to probe, before anything was measured. Default 5 s; 100 ms to 60 s.
-    /// Longer is calmer, shorter is faster: a crash is noticed after at most about this × `num_missed_probes_limit`, and sooner where round
-    /// trips are short, down to [`min_probe_timeout`](Self::min_probe_timeout) × that limit and a check.
+    /// Timeout of a probe, and the period between probes, before any round trip is measured.
+    /// Default 5 s; range 100 ms to 60 s. A longer timeout gives fewer false suspicions; a shorter
+    /// one detects a crash sooner. A crash is noticed after at most about this value ×
+    /// `num_missed_probes_limit`. Where round trips are short it is noticed sooner, down to
+    /// [`min_probe_timeout`](Self::min_probe_timeout) × that limit plus one partition check.
     #[serde(with = "humantime_serde")]
     pub probe_timeout: Duration,
-    /// The shortest timeout that measured round trips may lead to. Default 2.5 s; 50 ms to `probe_timeout`.
+    /// Lower bound of the probe timeout that is derived from measured round trips. Default 2.5 s;
+    /// range 50 ms to `probe_timeout`.
     #[serde(with = "humantime_serde")]
     pub min_probe_timeout: Duration,
-    /// The longest timeout that measured round trips or poor health may lead to. Default 20 s; `probe_timeout` to 120 s.
+    /// Upper bound of the probe timeout that is derived from measured round trips and the health
+    /// score. Default 20 s; range `probe_timeout` to 120 s.
     #[serde(with = "humantime_serde")]
     pub max_probe_timeout: Duration,
-    /// How many probes in a row must fail before a vote. Default 3; 2 to 20. The last one is made through another silo.
+    /// How many probes in a row must fail before a vote. Default 3; range 2 to 20. The last of them
+    /// goes through another silo.
     pub num_missed_probes_limit: u32,
-    /// How many silos this one probes (one on each of so many hash rings). Default 10; 1 to 50. More finds crashes a little faster at the
-    /// cost of messages.
+    /// How many silos this silo probes: one on each of this number of hash rings. Default 10; range
+    /// 1 to 50. More probes detect crashes a little sooner and cost more messages.
     pub num_probed_silos: u32,
-    /// How many votes declare a silo dead. Default 2; 1 to 10, at most `num_probed_silos`. Shared by the cluster.
+    /// How many votes declare a silo dead. Default 2; range 1 to 10, at most `num_probed_silos`.
+    /// Shared by the cluster.
     pub num_votes_for_death_declaration: u32,
-    /// How long a vote counts. Default 2 min; 2 failure windows to 1 h. Shared by the cluster.
+    /// How long a vote counts. Default 2 min; range 2 failure windows to 1 h. Shared by the
+    /// cluster.
     #[serde(with = "humantime_serde")]
     pub death_vote_expiration: Duration,
-    /// How often the table is read when nothing else asks for it. Default 60 s; 500 ms to 1 h. The fall-back for lost messages.
+    /// How often the table is read when nothing else requires a read. Default 60 s; range 500 ms to
+    /// 1 h. This is the fallback for lost messages.
     #[serde(with = "humantime_serde")]
     pub table_refresh_period: Duration,
-    /// How often the heartbeat is written. Default 10 s; 500 ms to 10 min. A cluster that lost everybody at once waits three of them.
-    /// Shared by the cluster.
+    /// How often the heartbeat is written. Default 10 s; range 500 ms to 10 min. When all silos of
+    /// a cluster crash, a restarted cluster waits for
+    /// [`num_missed_i_am_alive_limit`](Self::num_missed_i_am_alive_limit) periods. Shared by the
+    /// cluster.
     #[serde(with = "humantime_serde")]
     pub i_am_alive_period: Duration,
-    /// After how many missed heartbeats a row is stale. Default 3; 3 to 20. Shared by the cluster.
+    /// Number of missed heartbeats after which a row is stale. Default 3; range 3 to 20. Shared by
+    /// the cluster.
     pub num_missed_i_am_alive_limit: u32,
-    /// How long joining may take. Default 5 min; 1 s to 1 h. Shared by the cluster: others vote out who is Joining for longer.
+    /// Maximum duration of a join. Default 5 min; range 1 s to 1 h. Shared by the cluster: the
+    /// other silos vote against a silo that is Joining for longer.
     #[serde(with = "humantime_serde")]
     pub max_join_attempt_time: Duration,
-    /// How long the row of a silo that left or was superseded is kept. Default 10 min; 2 min to 30 days.
+    /// How long the row of a silo that left or was superseded is kept. Default 10 min; range 2 min
+    /// to 30 days.
     #[serde(with = "humantime_serde")]
     pub left_silo_expiration: Duration,
-    /// How long the row of any other Dead silo is kept. Default 7 days; 2 min to 365 days.
+    /// How long the row of any other Dead silo is kept. Default 7 days; range 2 min to 365 days.
     #[serde(with = "humantime_serde")]
     pub defunct_silo_expiration: Duration,
-    /// At most so many of those are kept, the newest. Default 25; 0 to 10,000.
+    /// Maximum number of rows that are kept for `defunct_silo_expiration`; the newest are kept.
+    /// Default 25; range 0 to 10,000.
     pub max_defunct_silo_entries: u32,
-    /// How long one call to the table may take. Default 10 s; 100 ms to 5 min, and no longer than heartbeats may stand still.
+    /// Timeout of one call to the table. Default 10 s; range 100 ms to 5 min, and at most
+    /// `i_am_alive_period` × `num_missed_i_am_alive_limit`.
     #[serde(with = "humantime_serde")]
     pub table_call_timeout: Duration,
-    /// How long leaving may take, the table being down included. Default 30 s; 1 s to 1 h.
+    /// Maximum duration of a leave, also when the table is unavailable. Default 30 s; range 1 s to
+    /// 1 h.
     #[serde(with = "humantime_serde")]
     pub leave_timeout: Duration,
-    /// Whether views are sent to others after a commit. Default true. Without it they learn from the table and its hints alone.
+    /// Whether a silo sends its view to other silos after a commit. Default true. When false, silos
+    /// learn of changes only from the table and its hints.
     pub enable_dissemination: bool,
 }
 
@@ -92,15 +110,15 @@ impl Default for Config {
     }
 }
 
-/// A configuration that cannot work: which field, what it is, and what it may be.
+/// A configuration value that is out of range: the field, its value, and the allowed range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is {value}, but must be {allowed}")]
 pub struct ConfigError {
-    /// The field.
+    /// Name of the field.
     pub field: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// What it may be.
+    /// The allowed range.
     pub allowed: String,
 }
 
@@ -135,14 +153,14 @@ impl Config {
         }
     }
 
-    /// Configured probe timeout × missed-probes limit: how long a silo that is gone goes unnoticed.
+    /// Configured probe timeout × missed-probes limit: how long a crash can remain unnoticed.
     #[must_use]
     pub fn failure_window(&self) -> Duration {
         self.probe_timeout
             .saturating_mul(self.num_missed_probes_limit)
     }
 
-    /// What of this the whole cluster shares.
+    /// The part of this configuration that the whole cluster shares.
     #[must_use]
     pub fn shared(&self) -> SharedSettings {
         SharedSettings {
@@ -159,7 +177,7 @@ impl Config {
     /// Checks every field against its range.
     ///
     /// # Errors
-    /// The first field that is out of range, with what is allowed.
+    /// [`ConfigError`] for the first field that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let ms = Duration::from_millis;
         let secs = Duration::from_secs;
@@ -238,7 +256,7 @@ impl Config {
             0,
             10_000,
         )?;
-        // While calls hang, heartbeats must not seem to stand still.
+        // A call that hangs must not make heartbeats look stale.
         let still = self.i_am_alive_period * self.num_missed_i_am_alive_limit;
         duration(
             "table_call_timeout",

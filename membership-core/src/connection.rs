@@ -1,7 +1,9 @@
-//! Connection strings, taken apart the same way for every store: `scheme://user:password@host:port,host:port/path?option=value&…`.
+//! Parses connection strings the same way for every store:
+//! `scheme://user:password@host:port,host:port/path?option=value&…`.
 //!
-//! Nothing here knows a store: which schemes, defaults and options there are is the provider's. Nothing that is said about a bad string
-//! repeats what stands before the `?`, nor any value of an option: a password may be in it (clause T15).
+//! This module knows no store: each provider defines its schemes, defaults and options. No error
+//! about an invalid string repeats the part before the `?` or the value of an option, because these
+//! can contain a password (clause T15).
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +11,8 @@ use std::time::Duration;
 
 use crate::table::{Operation, TableError, TableErrorKind};
 
-/// A connection string, taken apart and decoded. `%hh` stands for a byte, everywhere but in the scheme.
+/// A parsed and decoded connection string. `%hh` stands for one byte everywhere except in the
+/// scheme.
 ///
 /// ```
 /// use membership_core::ConnectionString;
@@ -31,21 +34,22 @@ use crate::table::{Operation, TableError, TableErrorKind};
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionString {
-    /// In lower case, without `://`.
+    /// The scheme in lower case, without `://`.
     pub scheme: String,
-    /// Who connects; none where the string has none, or an empty one.
+    /// The user name; `None` when the string has no user name or an empty one.
     pub user: Option<String>,
-    /// With which password; none where the string has no colon before the `@`.
+    /// The password; `None` when the string has no colon before the `@`.
     pub password: Option<String>,
-    /// Names or addresses, IPv6 without brackets, each with its port where one is given.
+    /// Host names or addresses, IPv6 without brackets, each with its port if the string has one.
     pub hosts: Vec<(String, Option<u16>)>,
-    /// What comes between the first `/` after the hosts and the `?`, without that `/`; none where it is empty.
+    /// The part between the first `/` after the hosts and the `?`, without that `/`; `None` when it
+    /// is empty.
     pub path: Option<String>,
-    /// What comes after the `?`, in its order.
+    /// The options after the `?`, in their order.
     pub options: Vec<ConnectionOption>,
 }
 
-/// One option of a connection string, decoded. An option without `=` has the value `true`.
+/// One decoded option of a connection string. An option without `=` has the value `true`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectionOption {
     store: &'static str,
@@ -54,10 +58,12 @@ pub struct ConnectionOption {
 }
 
 impl ConnectionString {
-    /// Takes a string apart whose scheme is one of `schemes` (in lower case, without `://`). `store` is the name of the store in errors.
+    /// Parses a string whose scheme is one of `schemes` (in lower case, without `://`). Errors name
+    /// `store` as the store.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, a port that is none, an IPv6 address without its brackets, or %-codes that are no text.
+    /// `Configuration`: another scheme, an invalid port, an IPv6 address without brackets, or `%hh`
+    /// codes that are not valid text.
     pub fn parse(store: &'static str, schemes: &[&str], text: &str) -> Result<Self, TableError> {
         let (mut parts, place) = Self::begin(store, schemes, text, "://")?;
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
@@ -81,10 +87,11 @@ impl ConnectionString {
         Ok(parts)
     }
 
-    /// The same for a store that is a file: between `scheme:` or `scheme://` and the `?` stands its path, and nothing else.
+    /// Parses a string for a store that is a file: the part between `scheme:` or `scheme://` and
+    /// the `?` is the file's path.
     ///
     /// # Errors
-    /// As those of [`parse`](Self::parse).
+    /// The errors of [`parse`](Self::parse).
     pub fn parse_file(
         store: &'static str,
         schemes: &[&str],
@@ -96,7 +103,7 @@ impl ConnectionString {
         Ok(parts)
     }
 
-    /// The hosts as `host:port`, IPv6 in brackets, with this port where none is given.
+    /// The hosts as `host:port`, IPv6 in brackets. Hosts without a port get `default_port`.
     #[must_use]
     pub fn addresses(&self, default_port: u16) -> Vec<String> {
         let shown = |(host, port): &(String, Option<u16>)| {
@@ -110,7 +117,7 @@ impl ConnectionString {
         self.hosts.iter().map(shown).collect()
     }
 
-    /// The scheme and the options, and what is between them.
+    /// Splits off the scheme and the options; returns them with the text between.
     fn begin<'a>(
         store: &'static str,
         schemes: &[&str],
@@ -155,46 +162,46 @@ impl ConnectionString {
 }
 
 impl ConnectionOption {
-    /// Its name.
+    /// The name of the option.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its value as text.
+    /// The value as text.
     #[must_use]
     pub fn text(&self) -> String {
         self.value.clone()
     }
 
-    /// Its value, `true` or `false`.
+    /// The value as `true` or `false`.
     ///
     /// # Errors
-    /// `Configuration`: it is neither.
+    /// `Configuration`: the value is neither.
     pub fn flag(&self) -> Result<bool, TableError> {
         self.parsed("true or false")
     }
 
-    /// Its value as a whole number of that type.
+    /// The value as a whole number of type `T`.
     ///
     /// # Errors
-    /// `Configuration`: it is none, or does not fit.
+    /// `Configuration`: the value is not a whole number or does not fit `T`.
     pub fn number<T: FromStr>(&self) -> Result<T, TableError> {
         self.parsed("a whole number")
     }
 
-    /// Its value as a time with a unit, such as `3s` or `500ms`.
+    /// The value as a duration with a unit, such as `3s` or `500ms`.
     ///
     /// # Errors
-    /// `Configuration`: it is none.
+    /// `Configuration`: the value is not a duration.
     pub fn duration(&self) -> Result<Duration, TableError> {
         humantime::parse_duration(&self.value).map_err(|_| self.wrong("a time such as 3s"))
     }
 
-    /// Its value as one of these words, whatever their case.
+    /// The value as one of these words, without regard to case.
     ///
     /// # Errors
-    /// `Configuration`: it is another one.
+    /// `Configuration`: the value is another word.
     pub fn one_of<T: Clone>(&self, words: &[(&str, T)]) -> Result<T, TableError> {
         let found = words
             .iter()
@@ -205,21 +212,21 @@ impl ConnectionOption {
         })
     }
 
-    /// Its value by [`FromStr`]; `what` says in the error what it should have been.
+    /// The value parsed by [`FromStr`]. `what` describes the expected value in the error.
     ///
     /// # Errors
-    /// `Configuration`: it is none.
+    /// `Configuration`: the value cannot be parsed.
     pub fn parsed<T: FromStr>(&self, what: &str) -> Result<T, TableError> {
         self.value.parse().map_err(|_| self.wrong(what))
     }
 
-    /// That it has not the value it should have: `what` says which.
+    /// The error for an option with a wrong value; `what` describes the expected value.
     #[must_use]
     pub fn wrong(&self, what: &str) -> TableError {
         wrong(self.store, format!("option `{}` is {what}", self.short()))
     }
 
-    /// That there is no such option, but `there_are` others.
+    /// The error for an unknown option; `there_are` lists the known ones.
     #[must_use]
     pub fn unknown(&self, there_are: &str) -> TableError {
         wrong(
@@ -228,7 +235,7 @@ impl ConnectionOption {
         )
     }
 
-    /// The name, as much of it as a line bears.
+    /// The name, cut to a length that fits one line.
     fn short(&self) -> String {
         self.name
             .chars()
@@ -238,7 +245,7 @@ impl ConnectionOption {
     }
 }
 
-/// Shows neither user nor password, nor values of options (clause T15).
+/// Omits the user, the password and the values of options (clause T15).
 impl fmt::Debug for ConnectionString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("ConnectionString");
@@ -251,7 +258,7 @@ impl fmt::Debug for ConnectionString {
     }
 }
 
-/// Shows the name only (clause T15).
+/// Shows only the name (clause T15).
 impl fmt::Debug for ConnectionOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.short())
@@ -301,7 +308,7 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
     }
 }
 
-/// `%hh` stands for a byte.
+/// Decodes `%hh` to one byte.
 fn decode(text: &str) -> Result<String, &'static str> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -335,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_apart_what_people_write() {
+    fn parses_connection_strings() {
         let parts =
             parse("DB+tls://ops:p%40ss:w@a.example:5433,[::1]:5434,b/my%20db?x=1&flag&y=%3D")
                 .unwrap();
@@ -377,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_path_and_no_host() {
+    fn a_file_string_has_a_path_and_no_host() {
         for (text, path) in [
             ("file:m.db", "m.db"),
             ("file:/a/m.db?x", "/a/m.db"),
@@ -436,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_and_shows_nothing() {
+    fn errors_name_the_fault_and_show_no_secret() {
         for (text, why) in [
             ("u:secret@h", "`db://` or `db+tls://`"),
             ("db:u:secret@h", "`db://` or `db+tls://`"),

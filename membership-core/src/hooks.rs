@@ -1,25 +1,26 @@
-//! Hooks for the test harness (`membership-testing`) and the simulator. They are not part of the public
-//! API: applications must not use them, and they may change in any release.
+//! Hooks for the test harness (`membership-testing`) and the simulator. They are not part of the
+//! public API: applications must not use them, and they may change in any release.
 //!
-//! A [`ProtocolVariant`] switches parts of the protocol off, or replaces them by what another protocol
-//! of the same family does, so that the two can be measured side by side in virtual time.
+//! A [`ProtocolVariant`] switches parts of the protocol off, or replaces them by what another
+//! protocol of the same family does, so that the two can be measured side by side in virtual time.
 
 use std::time::Duration;
 
 use crate::protocol::{Protocol, Setup};
 
-/// A silo's protocol that behaves as `variant` says instead of as [`ProtocolVariant::STANDARD`].
+/// Creates a silo's protocol that behaves as `variant` says instead of as
+/// [`ProtocolVariant::STANDARD`].
 #[must_use]
 pub fn protocol(setup: Setup, variant: ProtocolVariant) -> Protocol {
     Protocol::with_variant(setup, variant)
 }
 
-/// What a silo does differently beyond its configuration. The default is this protocol. All silos of
-/// a simulated cluster should have the same variant.
+/// Differences in the behaviour of a silo beyond its configuration. The default is this protocol.
+/// All silos of a simulated cluster should have the same variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtocolVariant {
-    /// Probe the next silos on a single ring instead of one silo on each of several rings: the silos
-    /// that accuse a silo are then neighbours of each other.
+    /// Probe the next silos on a single ring instead of one silo on each of several rings: the
+    /// silos that accuse a silo are then neighbours of each other.
     pub one_ring: bool,
     /// Send the last probe before a vote through an intermediary, which may add a vote of its own.
     pub indirect_probes: bool,
@@ -31,9 +32,9 @@ pub struct ProtocolVariant {
     pub evidence_of_life: bool,
     /// The largest number of changes in one commit; at least 1.
     pub changes_per_commit: usize,
-    /// After n conflicts in a row, wait a random time between `[0]` and
-    /// `min([0] + [1] * 2^n, [2])`. None: as
-    /// [`conflict_backoff`](crate::protocol::conflict_backoff) says.
+    /// Bounds of the wait after n conflicts in a row: a random time between `[0]` and
+    /// `min([0] + [1] * 2^n, [2])`. `None`: the rule of
+    /// [`conflict_backoff`](crate::protocol::conflict_backoff).
     pub conflict_backoff: Option<[Duration; 3]>,
 }
 
@@ -49,7 +50,8 @@ impl ProtocolVariant {
         conflict_backoff: None,
     };
 
-    /// The bounds of the wait after this many conflicts in a row, if they are not the standard ones.
+    /// The bounds of the wait after this many conflicts in a row, if they are not the standard
+    /// ones.
     pub(crate) fn backoff(&self, conflicts: u32) -> Option<(Duration, Duration)> {
         let [least, step, most] = self.conflict_backoff?;
         Some((

@@ -1,13 +1,17 @@
-//! Cluster membership without input or output: the model, the table contract, and the protocol as a state machine.
+//! Cluster membership without input or output: the model, the table contract, and the protocol as a
+//! state machine.
 //!
-//! A cluster of servers (*silos*) agrees on who is alive through a small *membership table* in a storage system that it already uses.
-//! This crate knows what is in that table ([`MembershipEntry`], [`VersionRow`]), what a store must guarantee ([`MembershipTable`]), and how a
-//! silo behaves. It never looks at a clock, a socket or a source of randomness: those are handed in, or asked for by effects, so that the
-//! same seed and the same inputs give the same effects, byte for byte.
+//! A cluster of servers (*silos*) agrees on which of them are alive through a small *membership
+//! table* in a storage system that it already uses. This crate defines the content of that table
+//! ([`MembershipEntry`], [`VersionRow`]), the guarantees of a store ([`MembershipTable`]), and the
+//! behaviour of a silo. It uses no clock, no socket and no source of randomness. Time and random
+//! seeds are inputs, and all input and output is requested by effects. The same seed and the same
+//! inputs give the same effects, byte for byte.
 //!
 //! # The protocol by itself
 //!
-//! [`protocol::Protocol`] is fed with inputs and asks for effects; whoever owns it carries them out, and wakes it when it wants to be woken:
+//! [`protocol::Protocol`] takes inputs and returns effects. Its owner carries the effects out and
+//! calls it again at the time it asks for:
 //!
 //! ```
 //! use membership_core::protocol::{Destination, Effect, Identity, Input, Message, Protocol, Setup};
@@ -24,9 +28,11 @@
 //! let mut effects = Vec::new();
 //! let now = Now { mono: MonoTime::ZERO, wall: WallTime::from_millis(1_764_000_000_000) };
 //! silo.handle(now, Input::Start, &mut effects);
-//! // Before anything else a silo dials its own address, to see whether that leads to itself.
+//! // First a silo dials its own address, to check that it leads to this process.
 //! let dials_itself = |e: &Effect| match e {
-//!     Effect::Send { to, body, .. } => *to == Destination::Fresh(advertise) && matches!(**body, Message::Identify { .. }),
+//!     Effect::Send { to, body, .. } => {
+//!         *to == Destination::Fresh(advertise) && matches!(**body, Message::Identify { .. })
+//!     }
 //!     _ => false,
 //! };
 //! assert!(effects.iter().any(dials_itself));
@@ -36,12 +42,12 @@
 //!
 //! # The table by itself
 //!
-//! Every change is a commit on a version; of two that name the same version one wins:
+//! Every change is a commit on a version. Of two commits on the same version, one succeeds:
 //!
 //! ```
 //! use membership_core::{
-//!     CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry, MemoryTable, ReadAnswer, ReadRequest,
-//!     SharedSettings, SiloAddress, TableId, WallTime,
+//!     CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry,
+//!     MemoryTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, TableId, WallTime,
 //! };
 //!
 //! let joining = |port| {
@@ -50,14 +56,20 @@
 //! };
 //! let table = MemoryTable::new("billing/blue".parse()?);
 //! table.initialize_sync(&InitializeRequest::new(TableId::new(1), SharedSettings::default()))?;
-//! let ReadAnswer::Snapshot { snapshot, .. } = table.read_sync(&ReadRequest::all())? else { unreachable!() };
-//! let join = |id, port| CommitRequest::new(snapshot.token.clone(), CommitId::new(id), None, [joining(port)], [], []);
+//! let ReadAnswer::Snapshot { snapshot, .. } = table.read_sync(&ReadRequest::all())? else {
+//!     unreachable!()
+//! };
+//! let join = |id, port| {
+//!     let (token, id) = (snapshot.token.clone(), CommitId::new(id));
+//!     CommitRequest::new(token, id, None, [joining(port)], [], [])
+//! };
 //! assert!(matches!(table.commit_sync(&join(1, 7100))?, CommitOutcome::Committed(_)));
 //! assert!(matches!(table.commit_sync(&join(2, 7101))?, CommitOutcome::Conflict(_)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Most people want the crate `silo-membership`, which runs all this on tokio. Whoever adds a storage system wants [`MembershipTable`].
+//! Most applications use the crate `silo-membership`, which runs this crate on tokio. A new storage
+//! system implements [`MembershipTable`].
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

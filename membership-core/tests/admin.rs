@@ -1,4 +1,5 @@
-//! Changes from outside the protocol over a table that fails: each ends as happened, did not happen, or may have.
+//! Changes from outside the protocol over a table that fails: each ends as happened, did not
+//! happen, or may have happened.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::VecDeque;
@@ -11,22 +12,22 @@ use membership_core::admin::{Admin, ChangeError, Runtime};
 use membership_core::intent::Refusal;
 use membership_core::*;
 
-/// What happens to the next commit.
+/// The fault of the next commit.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// It lands, and the answer is lost.
+    /// The commit happens, and its answer is lost.
     AnswerLost,
-    /// It does not land, and the caller cannot know.
+    /// The commit does not happen, and the caller cannot know.
     RequestLost,
-    /// It does not land, and the error says so.
+    /// The commit does not happen, and the error says so.
     Busy,
-    /// The store refuses it for good.
+    /// The store refuses the commit permanently.
     Denied,
-    /// This many other commits are first.
+    /// This number of other commits come first.
     Overtaken(u32),
-    /// As `AnswerLost`, and then this many other commits follow.
+    /// The same as `AnswerLost`, and then this number of other commits follow.
     LostAndOvertaken(u32),
-    /// As `AnswerLost`, and reads fail from then on.
+    /// The same as `AnswerLost`, and reads fail from then on.
     AllLost,
 }
 
@@ -43,7 +44,7 @@ fn error(kind: TableErrorKind) -> TableError {
 }
 
 impl Failing {
-    /// Another program's commits.
+    /// Commits of another program.
     fn overtake(&self, times: u32) {
         for _ in 0..times {
             let (snapshot, _) = now(self.inner.read_all()).unwrap();
@@ -142,7 +143,7 @@ fn silo(n: u8) -> SiloAddress {
     SiloAddress::new([10, 0, 0, n].into(), 7100, 1)
 }
 
-/// Silos 1 to 3 are Joining, at version 1.
+/// A table with silos 1 to 3 Joining, at version 1.
 fn table(faults: impl IntoIterator<Item = Fault>) -> Failing {
     let inner = MemoryTable::new("tests".parse().unwrap());
     let (table_id, settings) = (TableId::new(1), SharedSettings::default());
@@ -172,7 +173,7 @@ fn is_dead(table: &Failing, n: u8) -> bool {
     snapshot.rows.get(&silo(n)).unwrap().status == SiloStatus::Dead
 }
 
-/// Everything that is Dead.
+/// A policy that removes all Dead rows.
 fn policy() -> CleanupPolicy {
     CleanupPolicy::new(WallTime::from_millis(1_000), Duration::from_millis(1), 0)
 }
@@ -186,13 +187,13 @@ fn a_commit_whose_answer_is_lost_is_found_in_the_table() {
         (vec![RequestLost], 2, 2),
         (vec![RequestLost, AnswerLost], 2, 2),
         (vec![RequestLost, Busy], 2, 3),
-        // A refusal of the second sending says nothing of the first.
+        // A refusal of the second attempt says nothing about the first.
         (vec![RequestLost, Denied, Denied], 2, 4),
         (vec![Busy, Busy], 2, 3),
         (vec![Overtaken(2)], 4, 2),
         (vec![RequestLost, Overtaken(1)], 3, 3),
         (vec![LostAndOvertaken(15)], 2, 1),
-        // Beyond the 16 commits that the version row names, the rows tell.
+        // Beyond the 16 commits that the version row keeps, the rows decide.
         (vec![LostAndOvertaken(16)], 18, 1),
     ] {
         let table = table(faults.clone());
@@ -209,7 +210,7 @@ fn a_commit_whose_answer_is_lost_is_found_in_the_table() {
 }
 
 #[test]
-fn an_error_tells_what_did_not_happen_from_what_may_have() {
+fn errors_distinguish_not_done_from_may_have_happened() {
     let may_have = |table: &Failing| {
         let error = evict(table, 2).unwrap_err();
         assert!(matches!(error, ChangeError::MayHaveHappened(_)), "{error}");
@@ -254,7 +255,7 @@ fn a_change_is_refused_or_finds_nothing_to_do() {
 }
 
 #[test]
-fn a_cleanup_names_what_it_removed_also_where_answers_are_lost() {
+fn a_cleanup_returns_the_removed_keys_also_after_lost_answers() {
     let faults = [Fault::AnswerLost, Fault::RequestLost, Fault::Overtaken(3)];
     for fault in faults {
         let table = table([]);

@@ -83,7 +83,7 @@ impl Inner {
                 }
                 return Ok(());
             }
-            // No cluster can be created while the mark stands, so what was listed before belongs to
+            // No cluster can be created while the mark exists, so what was listed before belongs to
             // the deleted one. Without the mark another caller has finished the deletion, and the
             // items belong to a new cluster.
             let version = client.version().await?;

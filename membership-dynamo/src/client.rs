@@ -77,7 +77,8 @@ impl Client {
     /// Sends a request and waits for its answer, at most for the operation timeout.
     ///
     /// # Errors
-    /// What the server answers. Without an answer, the outcome is unknown if the request `writes`.
+    /// The error that the server returns. Without an answer, the outcome is unknown if the request
+    /// `writes`.
     pub(crate) async fn send<T, E, F>(
         &self,
         writes: bool,

@@ -62,7 +62,7 @@ pub(crate) fn initial(row: &VersionRow) -> Item {
 pub(crate) struct Stored {
     /// In the contract's encoding.
     text: String,
-    /// The last commit, which stands beside its record so that conditions can compare it.
+    /// The last commit, which is stored beside its record so that conditions can compare it.
     commit: Option<String>,
     /// Whether the cluster is being deleted; known even if the row is damaged.
     pub(crate) deleting: bool,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_attributes_are_kept_and_damage_is_told() {
+    fn unknown_attributes_are_kept_and_damage_is_reported() {
         let good = initial(&VersionRow::initial(
             TableId::new(7),
             SharedSettings::default(),

@@ -1,14 +1,15 @@
-//! `commit`: one `TransactWriteItems`, made of the request alone, so that sending it again sends the
-//! same. Clauses T1 to T5.
+//! `commit`: one `TransactWriteItems`, made of the request alone, so that sending it again sends
+//! the same. Clauses T1 to T5.
 //!
-//! The first item is the version row, whose conditions decide. If they fail, the answer contains the
-//! current version row, and the contract's rules judge it. An inserted row comes with the item of
-//! its heartbeat; a removed one goes with it.
+//! The first item is the version row, whose conditions decide. If they fail, the answer contains
+//! the current version row, and the contract's rules judge it. An inserted row comes with the item
+//! of its heartbeat; a removed one goes with it.
 //!
 //! The transaction carries a token made of the cluster's name and of what identifies the commit: a
-//! commit id is unique within a table only, and DynamoDB keeps tokens for the whole account. For ten
-//! minutes DynamoDB answers the same token with "done" without looking at the table, which may have
-//! been wiped since. So the success of a repeated commit counts only after the version row was read.
+//! commit id is unique within a table only, and DynamoDB keeps tokens for the whole account. For
+//! ten minutes DynamoDB answers the same token with "done" without looking at the table, which may
+//! have been wiped since. So the success of a repeated commit counts only after the version row was
+//! read.
 
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::error::TransactionCanceledException;
@@ -206,7 +207,7 @@ impl Inner {
                 Some(TransactWriteItemsError::TransactionCanceledException(why)) => {
                     return self.cancelled(request, &why).await;
                 }
-                // Another transaction used this token. The version row tells whether this commit
+                // Another transaction used this token. The version row shows whether this commit
                 // happened; if it did not, it is sent without a token.
                 Some(TransactWriteItemsError::IdempotentParameterMismatchException(_)) => {
                     match self.judge_stored(request).await? {

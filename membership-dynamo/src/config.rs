@@ -16,7 +16,9 @@ use crate::error::error;
 /// use std::time::Duration;
 /// use membership_dynamo::DynamoConfig;
 ///
-/// let config = DynamoConfig::new("membership").region("eu-west-1").operation_timeout(Duration::from_secs(3));
+/// let config = DynamoConfig::new("membership")
+///     .region("eu-west-1")
+///     .operation_timeout(Duration::from_secs(3));
 /// let same = DynamoConfig::from_url("dynamodb://eu-west-1/membership?operation_timeout=3s")?;
 /// assert_eq!(format!("{config:?}"), format!("{same:?}"));
 /// assert!(!format!("{:?}", config.credentials("AKIDEXAMPLE", "s3cret")).contains("s3cret"));
@@ -64,8 +66,9 @@ impl DynamoConfig {
         }
     }
 
-    /// A table reached with an existing client: its region, endpoint, credentials and HTTP client. Its
-    /// own retries are turned off for the table, and stay as they are for other users of the client.
+    /// A table reached with an existing client: its region, endpoint, credentials and HTTP client.
+    /// Its own retries are turned off for the table, and stay as they are for other users of the
+    /// client.
     #[must_use]
     pub fn from_client(client: Client, table: impl Into<String>) -> Self {
         Self {
@@ -74,9 +77,9 @@ impl DynamoConfig {
         }
     }
 
-    /// Reads `dynamodb://[key:secret@][region]/[table][?option=value&…]`. `%hh` stands for a byte.
-    /// The default table is `membership`. If the URL has no region or no keys, they come from where
-    /// the AWS tools look for them. The options have the names of the methods here: `endpoint`,
+    /// Reads `dynamodb://[key:secret@][region]/[table][?option=value&…]`. `%hh` is a byte. The
+    /// default table is `membership`. If the URL has no region or no keys, they come from where the
+    /// AWS tools look for them. The options have the names of the methods here: `endpoint`,
     /// `profile`, `create`, `operation_timeout`, `connect_timeout`, `create_timeout`; and
     /// `read_capacity` with `write_capacity` for [`provisioned`](Self::provisioned).
     ///
@@ -181,8 +184,8 @@ impl DynamoConfig {
         self
     }
 
-    /// The capacity of a table that `initialize` creates, in units per second, instead of billing by
-    /// request. Does not change an existing table.
+    /// The capacity of a table that `initialize` creates, in units per second, instead of billing
+    /// by request. Does not change an existing table.
     #[must_use]
     pub fn provisioned(mut self, read: u32, write: u32) -> Self {
         self.capacity = Some((read, write));

@@ -234,7 +234,7 @@ fn is_denied(code: &str) -> bool {
     CODES.iter().any(|known| code.starts_with(known))
 }
 
-/// An invalid request: only the message tells why.
+/// An invalid request: only the message says why.
 fn invalid(message: &str) -> (TableErrorKind, &'static str) {
     let message = message.to_ascii_lowercase();
     if message.contains("schema")

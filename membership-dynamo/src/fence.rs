@@ -2,21 +2,21 @@
 //!
 //! DynamoDB reads single items linearizably, but a page may show one half of a transaction without
 //! the other, and several pages are read while others commit. A transactional read would be atomic,
-//! but takes only a hundred items, and is refused while somebody commits. So rows are read as they
-//! come, and then checked against a version row that was read meanwhile: it lists the last sixteen
-//! commits with the keys that each wrote or removed, and each row says at which version it was
-//! written. A row that does not match that version is read again. No rows are accepted only because
-//! nothing seemed to change.
+//! but takes only a hundred items, and is refused while another client commits. So rows are read as
+//! they come, and then checked against a version row that was read meanwhile: it lists the last
+//! sixteen commits with the keys that each wrote or removed, and each row says at which version it
+//! was written. A row that does not match that version is read again. No rows are accepted only
+//! because nothing seemed to change.
 //!
 //! A missing row may never have existed, or may be gone since. The log of commits names the recent
-//! removals; the number of rows reveals the others. Where that number proves nothing, because
-//! somebody inserted rows by hand, the version row is read once more: a commit that it does not list
-//! changed no row that was read before.
+//! removals; the number of rows reveals the others. Where that number proves nothing, because rows
+//! were inserted by hand, the version row is read once more: a commit that it does not list changed
+//! no row that was read before.
 //!
 //! This check cannot see an acknowledged update that is still invisible sixteen commits later, and
 //! whose row none of those commits touched. DynamoDB acknowledges a transaction when all of it is
-//! written, so those sixteen would have to come from clients that did not wait for it. The number of
-//! rows reveals inserts and removals even then.
+//! written, so those sixteen would have to come from clients that did not wait for it. The number
+//! of rows reveals inserts and removals even then.
 //!
 //! Pure: no function here waits or sends a request.
 

@@ -10,7 +10,8 @@ use crate::keys;
 
 impl Inner {
     /// # Errors
-    /// As [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
+    /// As
+    /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
     pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let (name, attribute, text) = match write {
             HeartbeatWrite::Silo { silo, heartbeat } => (
@@ -23,7 +24,8 @@ impl Inner {
         if self.client.overwrite(&name, attribute, &text, true).await? {
             return Ok(());
         }
-        // The item comes and goes with its row or cluster, unless somebody removed it by hand.
+        // The item is created and removed with its row or cluster; only a removal by hand leaves
+        // them without it.
         match write {
             HeartbeatWrite::Silo { silo, .. } => {
                 let read = self.read_row(silo, None).await;

@@ -123,8 +123,8 @@ impl Client {
         Ok(found.rows.into_iter().next().map(|(key, _)| key))
     }
 
-    /// These items in one transaction. None where DynamoDB refused it, because somebody writes one
-    /// of them or because they are too large.
+    /// These items in one transaction. None where DynamoDB refused it, because another client
+    /// writes one of them or because they are too large.
     pub(crate) async fn get_together(&self, names: &[String]) -> Result<Option<Items>, TableError> {
         let mut gets = Vec::with_capacity(names.len());
         for name in names {

@@ -6,9 +6,9 @@
 //! check the rows against the version rows that were read ([`fence`](crate::fence)), and read again
 //! whatever does not agree.
 //!
-//! While others commit at full speed, rows that are read one by one are stale again and again, but a
-//! page is read in one go. So if everything fits into one page, and the first attempt to read what
-//! has changed fails, the page is read instead.
+//! While others commit at full speed, rows that are read one by one are stale again and again, but
+//! a page is read in one go. So if everything fits into one page, and the first attempt to read
+//! what has changed fails, the page is read instead.
 
 use membership_core::{
     ChangedKeys, Operation, ReadAnswer, ReadRequest, RowRead, Rows, SiloAddress, Snapshot,
@@ -200,8 +200,8 @@ impl Inner {
             if let Some(version) = versions.last() {
                 doubtful.extend(likely(version, doubtful.len()));
             }
-            // One transaction is atomic, but refused while somebody commits. It is needed for rows
-            // that do not say at which version they were written.
+            // One transaction is atomic, but refused while another client commits. It is needed for
+            // rows that do not say at which version they were written.
             let together = turn > 1 && turn % 2 == 0;
             let again = self.client.get_rows(doubtful, together).await?;
             turn += 1;

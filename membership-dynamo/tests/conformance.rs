@@ -8,7 +8,8 @@ use conformance_tests::{Effort, Suite};
 use membership_testbed::{Kind, suite};
 use support::{DynamoDb, SECRET};
 
-/// Fewer rounds: DynamoDB Local is a Java program that signs, parses and keeps every request by itself.
+/// Fewer rounds: DynamoDB Local is a Java program that signs, parses and keeps every request by
+/// itself.
 fn shorter(effort: &mut Effort) {
     effort.model_operations = 1_000;
     effort.commits = 400;
@@ -21,7 +22,7 @@ async fn dynamodb() {
     passes(Suite::new(backend.await.unwrap()).effort_unless_soak(shorter)).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&DynamoDb).await;

@@ -43,7 +43,7 @@ impl Inner {
         found.usable(None).map(drop)
     }
 
-    /// A read and a transaction that removes everything at once: nobody sees a half-deleted
+    /// A read and a transaction that removes everything at once: no client sees a half-deleted
     /// cluster, and no mark is needed.
     ///
     /// # Errors

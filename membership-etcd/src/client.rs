@@ -1,10 +1,10 @@
 //! What all clones of a table share, and how it sends one request to a member. Clauses T4, T5, T13
 //! and T14.
 //!
-//! A member's gateway asks only that member, and no member tells where the others are. So the
-//! configured members are tried in turn, beginning with the one that answered last. A request that
-//! a member has certainly not carried out is sent to the next one, and so is a read that was lost.
-//! A write that was lost is never sent again.
+//! A member's gateway asks only that member, and no member lists the others. So the configured
+//! members are tried in turn, beginning with the one that answered last. A request that a member
+//! has certainly not carried out is sent to the next one, and so is a read that was lost. A write
+//! that was lost is never sent again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl Inner {
     /// Sends a transaction; returns whether its comparisons held, and what it found.
     ///
     /// # Errors
-    /// What the members answer, or that none answers in time.
+    /// The error that the members return, or a timeout.
     pub(crate) async fn transact(
         &self,
         txn: &Txn,
@@ -202,7 +202,7 @@ impl Client {
     /// Sends a request and waits for its answer until the deadline.
     ///
     /// # Errors
-    /// What the members answer. Without an answer the outcome of a write is unknown.
+    /// The error that the members return. Without an answer the outcome of a write is unknown.
     pub(crate) async fn call<A: DeserializeOwned + 'static>(
         &self,
         path: &'static str,

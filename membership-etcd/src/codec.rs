@@ -22,7 +22,7 @@ use crate::error::error;
 use crate::keys::{CELL, Keys};
 use crate::wire::Pair;
 
-/// What helps when a part of a table is missing.
+/// The advice in errors about a missing part of a table.
 const RESTORE: &str = "restore a backup, or `membership delete` the cluster and restart all silos";
 
 /// The value of `table/version`.

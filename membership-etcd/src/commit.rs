@@ -230,7 +230,8 @@ impl Inner {
             }
             Settled::Apply | Settled::Conflict => {
                 let newest = row.recent.last().cloned();
-                // The next read reports an incomplete table; this is a conflict all the same.
+                // The next read reports an incomplete table; this answer is a conflict
+                // nevertheless.
                 let snapshot = self.snapshot(found, row).ok();
                 let conflict = Conflict::new(newest, snapshot);
                 Ok(Judged::Is(CommitOutcome::Conflict(conflict)))

@@ -31,7 +31,9 @@ const OPTIONS: &str = "operation_timeout, connect_timeout, tls_ca, tls_cert and 
 /// use std::time::Duration;
 /// use membership_etcd::EtcdConfig;
 ///
-/// let config = EtcdConfig::new([("etcd-0", 2379), ("etcd-1", 2379)]).credentials("membership", "s3cret").prefix("ops/membership");
+/// let config = EtcdConfig::new([("etcd-0", 2379), ("etcd-1", 2379)])
+///     .credentials("membership", "s3cret")
+///     .prefix("ops/membership");
 /// assert!(!format!("{config:?}").contains("s3cret"));
 /// let same = EtcdConfig::from_url("etcd://membership:s3cret@etcd-0,etcd-1:2379/ops/membership")?;
 /// assert_eq!(format!("{config:?}"), format!("{same:?}"));
@@ -50,7 +52,7 @@ pub struct EtcdConfig {
 
 impl EtcdConfig {
     /// These members (host and port each), without TLS or user. One that is up is enough; name all
-    /// of them, because members do not tell where the others are.
+    /// of them, because members do not list the others.
     #[must_use]
     pub fn new<H: Into<String>>(members: impl IntoIterator<Item = (H, u16)>) -> Self {
         Self {
@@ -65,10 +67,10 @@ impl EtcdConfig {
     }
 
     /// Reads `etcd://[user:password@]host[:port][,host[:port]…][/prefix][?option=value&…]`, or
-    /// `etcd+https://…` for TLS. `%hh` stands for a byte. A user or password that the URL leaves
-    /// out comes from the environment variables `MEMBERSHIP_ETCD_USERNAME` and
-    /// `MEMBERSHIP_ETCD_PASSWORD`. The options have the names of the methods here:
-    /// `operation_timeout`, `connect_timeout`, `tls_ca`, `tls_cert`, `tls_key`.
+    /// `etcd+https://…` for TLS. `%hh` is a byte. A user or password that the URL leaves out comes
+    /// from the environment variables `MEMBERSHIP_ETCD_USERNAME` and `MEMBERSHIP_ETCD_PASSWORD`.
+    /// The options have the names of the methods here: `operation_timeout`, `connect_timeout`,
+    /// `tls_ca`, `tls_cert`, `tls_key`.
     ///
     /// # Errors
     /// `Configuration`: another scheme, no host, an unknown option, or an invalid value. Never

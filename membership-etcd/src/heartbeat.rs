@@ -43,7 +43,7 @@ impl Inner {
         }
     }
 
-    /// Writes a heartbeat if its owner exists and nobody has written it since.
+    /// Writes a heartbeat if its owner exists and no other client has written it since.
     async fn overwrite(
         &self,
         name: &str,

@@ -13,7 +13,8 @@
 //! let config = EtcdConfig::from_url("etcd://etcd-0:2379,etcd-1:2379,etcd-2:2379")?;
 //! let table = EtcdTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; a second call changes nothing.
-//! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```
 //!

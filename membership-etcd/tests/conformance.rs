@@ -1,4 +1,5 @@
-//! The suite that every provider runs, over one member of etcd, over three, and over TLS; and the process that it kills.
+//! The suite that every provider runs, over one member of etcd, over three, and over TLS; and the
+//! process that the suite kills.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -30,7 +31,7 @@ async fn encrypted() {
     passes(suite.repeats([T13, T14, T15])).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&Etcd).await;

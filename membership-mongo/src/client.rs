@@ -133,7 +133,7 @@ impl Inner {
     /// Runs an operation with all its commands within its time.
     ///
     /// # Errors
-    /// Those of the operation, with its name.
+    /// The errors of the operation, with its name.
     pub(crate) async fn run<T>(
         self: &Arc<Self>,
         during: Operation,

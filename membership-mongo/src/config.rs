@@ -24,7 +24,8 @@ use crate::error::error;
 ///     .replica_set("rs0")
 ///     .operation_timeout(Duration::from_secs(3));
 /// assert!(!format!("{config:?}").contains("s3cret"));
-/// let same = MongoConfig::from_url("mongodb://ops:s3cret@a.internal,b.internal/?replicaSet=rs0&operation_timeout=3s")?;
+/// let url = "mongodb://ops:s3cret@a.internal,b.internal/?replicaSet=rs0&operation_timeout=3s";
+/// let same = MongoConfig::from_url(url)?;
 /// assert_eq!(format!("{config:?}"), format!("{same:?}"));
 /// # Ok::<(), membership_core::TableError>(())
 /// ```

@@ -177,7 +177,7 @@ pub(crate) fn from_client(e: &Error, at: &str, secrets: &Secrets) -> TableError 
             Configuration,
             "the application shut down the client that this table uses",
         ),
-        // Also while connecting, which cannot be told from a later failure.
+        // Also while connecting, which looks the same as a later failure.
         ErrorKind::Io(io) => error(
             OutcomeUnknown,
             format!("the connection to {at} broke ({})", said(&io.to_string())),

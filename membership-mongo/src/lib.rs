@@ -9,10 +9,12 @@
 //! use membership_mongo::{MongoConfig, MongoTable};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
-//! let config = MongoConfig::from_url("mongodb://a.internal,b.internal,c.internal/membership?replicaSet=rs0")?;
+//! let url = "mongodb://a.internal,b.internal,c.internal/membership?replicaSet=rs0";
+//! let config = MongoConfig::from_url(url)?;
 //! let table = MongoTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
-//! table.initialize(&InitializeRequest::new(TableId::new(random), SharedSettings::default())).await?;
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```
 //!

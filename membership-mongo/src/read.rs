@@ -45,7 +45,8 @@ impl Inner {
     }
 
     /// Whether the answer may come from a former primary that does not know that it was replaced.
-    /// Before the caller is told that a table is gone or went back in time, a majority is asked.
+    /// Before the caller gets the error that a table is gone or went back in time, a majority is
+    /// asked.
     fn may_be_stale(&self, barrier: bool, e: &TableError) -> bool {
         let about_the_table = matches!(
             e.kind(),
@@ -67,7 +68,7 @@ impl Inner {
         let same = |token: &VersionToken| known.is_some_and(|known| known.same_commit(token));
         let seen = known.and_then(|known| self.cache.of(known));
         let want = match known {
-            // Without the rows, heartbeats of removed rows cannot be told from the others.
+            // Without the rows, heartbeats of removed rows look like the others.
             Some(token) if seen.is_some() || !heartbeats => Want::Since { token, heartbeats },
             _ => Want::All { heartbeats },
         };

@@ -1,5 +1,6 @@
-//! The suite that every provider runs: over a replica set of one member and over three members that clients find through proxies in full, and
-//! some of it over TLS and with majority reads; and the process that it kills.
+//! The suite that every provider runs: in full over a replica set of one member and over three
+//! members behind proxies, in part over TLS and with majority reads; and the process that the suite
+//! kills.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -12,14 +13,16 @@ use membership_testbed::{Kind, Options, Server, Tls, suite};
 use support::set::Set;
 use support::{MongoDb, SECRET};
 
-/// Fewer rounds: with each connection that is cut on purpose the client waits half a second until it looks at the server again.
+/// Fewer rounds: after each connection that is cut on purpose the client waits half a second until
+/// it checks the server again.
 fn shorter(effort: &mut Effort) {
     effort.model_operations = 600;
     effort.commits = 400;
     effort.kills = 30;
 }
 
-/// Fewer still, for what depends on how the table is reached, and not on how often something is done.
+/// Even fewer, for set-ups where only the way to the table differs, and not the number of
+/// operations.
 fn shortest(effort: &mut Effort) {
     effort.model_operations = 300;
     effort.commits = 200;
@@ -59,7 +62,7 @@ async fn encrypted() {
     passes(suite.clauses([T1, T3, T15])).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&MongoDb).await;

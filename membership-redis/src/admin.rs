@@ -45,7 +45,7 @@ impl Inner {
         Ok(())
     }
 
-    /// One script, so nobody sees a half-deleted cluster.
+    /// One script, so no client sees a half-deleted cluster.
     ///
     /// # Errors
     /// As [`MembershipTable::delete`](membership_core::MembershipTable::delete).

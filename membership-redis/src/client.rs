@@ -214,8 +214,8 @@ impl Client {
     /// Sends a request and waits for the answer until the operation's timeout.
     ///
     /// # Errors
-    /// What the server answers. Without an answer: the request was certainly not carried out if it
-    /// was not sent; afterwards the outcome of a write is unknown.
+    /// The error that the server returns. Without an answer: the request was certainly not carried
+    /// out if it was not sent; afterwards the outcome of a write is unknown.
     pub(crate) async fn run(&self, request: &Request<'_>) -> Result<Answer, TableError> {
         self.attempt(request)
             .await

@@ -43,7 +43,8 @@ pub(crate) fn initial(row: &VersionRow) -> Vec<Pair> {
     ]
 }
 
-/// The text of a version row and the commit that stands beside its version; `None` without a hash.
+/// The text of a version row and the commit that is stored beside its version; `None` without a
+/// hash.
 fn version_text(fields: &[Pair]) -> Option<(String, Option<&str>)> {
     if fields.is_empty() {
         return None;

@@ -108,7 +108,7 @@ impl Inner {
         if request.settle(&row, STORE)? == Settled::Committed {
             return Ok(CommitOutcome::Committed(request.next_token(&[])));
         }
-        // Also when the commit is next: then a row is in the way, or missing.
+        // Also when the commit is next: then a row exists that must not, or is missing.
         codec::check_rows(&row, rows.len())?;
         let snapshot = Snapshot::new(row.token(&[]), row, merge_rows(rows, &self.cache.rows()));
         self.cache.store(snapshot.clone());

@@ -33,9 +33,12 @@ const OPTIONS: &str = "prefix, db, operation_timeout, connect_timeout, min_repli
 /// use std::time::Duration;
 /// use membership_redis::RedisConfig;
 ///
-/// let config = RedisConfig::new("redis.internal", 6379).credentials("membership", "s3cret").operation_timeout(Duration::from_secs(3));
+/// let config = RedisConfig::new("redis.internal", 6379)
+///     .credentials("membership", "s3cret")
+///     .operation_timeout(Duration::from_secs(3));
 /// assert!(!format!("{config:?}").contains("s3cret"));
-/// let same = RedisConfig::from_url("redis://membership:s3cret@redis.internal:6379?operation_timeout=3s")?;
+/// let url = "redis://membership:s3cret@redis.internal:6379?operation_timeout=3s";
+/// let same = RedisConfig::from_url(url)?;
 /// assert_eq!(format!("{config:?}"), format!("{same:?}"));
 /// # Ok::<(), membership_core::TableError>(())
 /// ```
@@ -132,8 +135,8 @@ impl RedisConfig {
 
     /// Reads `redis://[user[:password]@]host[:port][/db]`, `rediss://…` (TLS),
     /// `redis+sentinel://[user[:password]@]host[:port],…/master` or
-    /// `redis+cluster://[user[:password]@]host[:port],…`, each with `?option=value&…`. `%hh` stands
-    /// for a byte. A user or password that the URL leaves out comes from the environment variables
+    /// `redis+cluster://[user[:password]@]host[:port],…`, each with `?option=value&…`. `%hh` is a
+    /// byte. A user or password that the URL leaves out comes from the environment variables
     /// `MEMBERSHIP_REDIS_USERNAME` and `MEMBERSHIP_REDIS_PASSWORD`. The options have the names of
     /// the methods here: `prefix`, `db`, `operation_timeout`, `connect_timeout`, `min_replicas`,
     /// `replica_timeout`, `durability` (`kept`), `tls`, `tls_ca`, `tls_cert`, `tls_key`,
@@ -317,7 +320,7 @@ impl RedisConfig {
         self
     }
 
-    /// How many replicas must confirm a commit before it is called committed (`WAIT`). Default 0.
+    /// How many replicas must confirm a commit before it counts as committed (`WAIT`). Default 0.
     /// When fewer confirm within [`replica_timeout`](Self::replica_timeout), the outcome of the
     /// commit is unknown: the master has it and keeps it. A read with a barrier asks them too. This
     /// makes it less likely, but not impossible, that a failover loses a commit; see the crate's

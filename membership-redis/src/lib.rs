@@ -12,7 +12,8 @@
 //! let config = RedisConfig::from_url("redis://127.0.0.1:6379/0?prefix=membership")?;
 //! let table = RedisTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; a second call changes nothing.
-//! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```
 //!

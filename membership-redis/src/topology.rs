@@ -2,9 +2,9 @@
 //! the hash slot.
 //!
 //! This crate routes requests itself. A client library that follows a cluster sends a request again
-//! when a connection drops, up to sixteen times; then nobody can tell a commit that was never sent
-//! from one that was. Here a request is sent again only when the server has said that it did not
-//! carry it out.
+//! when a connection drops, up to sixteen times; then a commit that was never sent looks like one
+//! that was. Here a request is sent again only when the server has said that it did not carry it
+//! out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,8 +29,8 @@ const SECOND_SEARCH: Duration = Duration::from_millis(100);
 
 pub(crate) struct Topology {
     kind: Kind,
-    /// The nodes of a cluster: the configured ones and those it has named. The last owner stands
-    /// first, and nodes that have not answered last.
+    /// The nodes of a cluster: the configured ones and those it has named. The last owner comes
+    /// first, and nodes that have not answered come last.
     nodes: Mutex<Vec<Endpoint>>,
     /// Which sentinel is asked first.
     turn: AtomicUsize,
@@ -80,7 +80,7 @@ impl Topology {
         }
     }
 
-    /// Whether the successor of a master that turned into a replica can be found.
+    /// Whether the successor of a master that became a replica can be found.
     pub(crate) const fn has_successor(&self) -> bool {
         matches!(self.kind, Kind::Sentinel { .. })
     }

@@ -1,5 +1,5 @@
-//! The suite that every provider runs: over Redis and Valkey in full, and with shorter long cases over Cluster, Sentinel and TLS; and the
-//! process that it kills.
+//! The suite that every provider runs: over Redis and Valkey in full, and with shorter long cases
+//! over Cluster, Sentinel and TLS; and the process that the suite kills.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -14,7 +14,7 @@ use membership_testbed::{Kind, Options, Tls, suite};
 use support::nodes::{Cluster, Watched};
 use support::{Redis, SECRET};
 
-/// A server that keeps what it acknowledges; one that somebody else runs is taken as it is.
+/// A server that keeps acknowledged writes; an external one is used as it is.
 async fn single(kind: Kind) -> ServerBackend<Redis> {
     let backend = suite::single(Redis, kind, SECRET).await.unwrap();
     match backend.servers().is_external() {
@@ -23,12 +23,12 @@ async fn single(kind: Kind) -> ServerBackend<Redis> {
     }
 }
 
-/// Several servers, which know no password.
+/// Several servers without a password.
 fn several(kind: Kind, how: &str, servers: impl Servers) -> ServerBackend<Redis> {
     ServerBackend::new(format!("{kind} ({how})"), Redis, servers)
 }
 
-/// What depends on how the table is reached, and not on how often something is done.
+/// For set-ups where only the way to the table differs, and not the number of operations.
 fn shorter(backend: ServerBackend<Redis>) -> Suite {
     Suite::new(backend).effort(|effort| {
         effort.model_operations = 500;
@@ -62,7 +62,7 @@ async fn valkey_cluster() {
     passes(suite.repeats([T6, T9, T13, T16])).await;
 }
 
-/// The sentinel is in no hurry: a restart is no reason for a failover.
+/// The sentinel waits for long: a restart must not cause a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis_sentinel() {
     let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
@@ -78,7 +78,7 @@ async fn redis_tls() {
     passes(suite.repeats([T13, T14, T15])).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&Redis).await;

@@ -25,7 +25,7 @@ pub trait Arena {
     /// Kills a member if it still runs, and starts it again at the same address.
     fn restart(&mut self, member: Member);
     /// Holds a member for `time`: nothing that it sends leaves it, and nothing reaches it; its
-    /// timers run. When the hold ends, held messages go on: Lifeguard's anomaly.
+    /// timers run. When the hold ends, held messages continue: Lifeguard's anomaly.
     fn hold(&mut self, member: Member, time: Duration);
     /// Pauses a member for `time`. Messages to it wait.
     fn pause(&mut self, member: Member, time: Duration);

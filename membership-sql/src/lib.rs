@@ -7,16 +7,21 @@
 //! * `MysqlTable` (feature `mysql`): MySQL and MariaDB.
 //!
 //! ```
-//! use membership_core::{InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, TableId};
+//! use membership_core::{
+//!     InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, TableId,
+//! };
 //! use membership_sql::{SqliteConfig, SqliteTable};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let folder = tempfile::tempdir()?;
-//! let table = SqliteTable::connect(SqliteConfig::new(folder.path().join("members.db")), "billing/blue".parse()?).await?;
+//! let config = SqliteConfig::new(folder.path().join("members.db"));
+//! let table = SqliteTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
 //! table.initialize(&InitializeRequest::new(TableId::new(1), SharedSettings::default())).await?;
-//! let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else { unreachable!() };
+//! let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else {
+//!     unreachable!()
+//! };
 //! assert_eq!((snapshot.version(), snapshot.rows.len()), (0, 0));
 //! # Ok(()) }
 //! ```

@@ -1,4 +1,5 @@
-//! The suite that every provider runs, over SQLite files in a temporary directory; and the process that it kills.
+//! The suite that every provider runs, over SQLite files in a temporary directory; and the process
+//! that the suite kills.
 #![cfg(feature = "sqlite")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -33,7 +34,7 @@ impl Sqlite {
         self.dir.path().join("members.db")
     }
 
-    /// Another program with the file open.
+    /// Another program that has the file open.
     fn shell(&self) -> Result<rusqlite::Connection, Stop> {
         let shell = rusqlite::Connection::open(self.path())?;
         shell.busy_timeout(Duration::from_secs(10))?;
@@ -154,7 +155,7 @@ async fn conformance() {
     assert!(report.passed(), "{report}");
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     if let (Some(cluster), Some(path)) = (child::cluster(), std::env::var_os(PATH)) {

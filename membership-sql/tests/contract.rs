@@ -1,4 +1,5 @@
-//! The clauses of the table contract that need no damage to the file; the shared suite has more of them.
+//! The clauses of the table contract that need no damage to the file; the shared suite tests more
+//! of them.
 #![cfg(feature = "sqlite")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -82,7 +83,7 @@ async fn a_life_of_a_table() {
 }
 
 #[tokio::test]
-async fn conflicts_mean_what_they_say_and_change_nothing() {
+async fn conflicts_are_true_and_change_nothing() {
     let place = Place::new();
     let (table, token) = table_with(&place, 2).await;
     let other = place.open().await;
@@ -95,7 +96,7 @@ async fn conflicts_mean_what_they_say_and_change_nothing() {
     let mine = insert(&token, [5]);
     let later = commit(&table, &mine).await;
     assert_eq!(conflicts(&other, &insert(&token, [6])).await.token, later);
-    // One's own success is found again, by whoever asks.
+    // Every client can find out that the commit succeeded.
     assert_eq!(
         other.commit(&mine.again()).await.unwrap(),
         CommitOutcome::Committed(later)
@@ -249,7 +250,7 @@ async fn five_thousand_rows_and_nothing_decoded_twice() {
 }
 
 #[tokio::test]
-async fn what_was_read_before_never_hides_what_is_there() {
+async fn cached_rows_never_hide_changes() {
     let place = Place::new();
     let (table, token) = table_with(&place, 30).await;
     let watcher = place.open().await;
@@ -349,7 +350,7 @@ async fn a_dropped_future_leaves_no_transaction_open() {
         let request = update(&token, 0, &n.to_string());
         let polled = table.commit(&request).now_or_never();
         assert!(polled.is_none());
-        // The other client can write at once, and one of the two legal states is what it finds.
+        // The other client can write at once, and finds one of the two legal states.
         let (now, _) = read(&other).await;
         token = match other.commit(&update(&now.token, 0, "other")).await.unwrap() {
             CommitOutcome::Committed(t) => t,
@@ -362,7 +363,7 @@ async fn a_dropped_future_leaves_no_transaction_open() {
 }
 
 #[tokio::test]
-async fn hints_tell_of_the_commits_of_others() {
+async fn commits_of_other_clients_send_hints() {
     let place = Place::new();
     let (table, token) = table_with(&place, 1).await;
     let mut hints = table.hints().unwrap();
@@ -383,7 +384,7 @@ async fn hints_tell_of_the_commits_of_others() {
 }
 
 #[test]
-fn works_without_any_runtime_and_says_what_it_is() {
+fn works_without_any_runtime() {
     let place = Place::new();
     let (table, token) = block_on(table_with(&place, 1));
     assert_eq!(token.version(), 1);

@@ -1,4 +1,5 @@
-//! The suite that every provider runs, over MariaDB, with and without the stored procedure; and the process that it kills.
+//! The suite that every provider runs, over MariaDB, with and without the stored procedure; and the
+//! process that the suite kills.
 #![cfg(feature = "mysql")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -25,7 +26,7 @@ async fn mariadb_with_the_procedure() {
     passes(suite.repeats([T1, T2, T3, T4, T5, T10, T11])).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&Mysql).await;

@@ -1,4 +1,5 @@
-//! The suite that every provider runs, over a real PostgreSQL; and the process that it kills.
+//! The suite that every provider runs, over a real PostgreSQL; and the process that the suite
+//! kills.
 #![cfg(feature = "postgres")]
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -17,7 +18,7 @@ async fn conformance() {
     passes(Suite::new(backend.await.unwrap())).await;
 }
 
-/// The same with nothing left in the session, as it must be behind a pooler that breaks sessions.
+/// The same in pooler mode, which keeps nothing in the session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conformance_as_behind_a_pooler() {
     let backend = suite::single(Postgres, Kind::Postgres, SECRET)
@@ -26,13 +27,14 @@ async fn conformance_as_behind_a_pooler() {
         .named("postgres, as behind a pooler")
         .options("pooler=true")
         .without(Capability::Hints, Reason::StoreForbids);
-    // Every case; the long ones a tenth as long, because the server and its clients are the same as above.
+    // Every case, but the long ones a tenth as long, because the server and its clients are the
+    // same as above.
     let suite = Suite::new(backend)
         .effort(|e| (e.model_operations, e.commits, e.kills, e.rows) = (300, 200, 20, 500));
     passes(suite.repeats([T2, T6, T14])).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&Postgres).await;

@@ -1,4 +1,5 @@
-//! Files that are missing, replaced, damaged, locked, somebody else's: clauses T4, T12, T13, T15 and T16.
+//! Files that are missing, replaced, damaged, locked, or foreign: clauses T4, T12, T13, T15 and
+//! T16.
 #![cfg(feature = "sqlite")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +16,7 @@ async fn read_kind(table: &SqliteTable) -> TableErrorKind {
 }
 
 #[tokio::test]
-async fn a_deleted_file_is_told_and_nothing_is_written() {
+async fn a_deleted_file_is_reported_and_nothing_is_written() {
     let place = Place::new();
     let (table, token) = table_with(&place, 2).await;
     place.remove_file();
@@ -37,7 +38,7 @@ async fn a_deleted_file_is_told_and_nothing_is_written() {
         TableErrorKind::TableReplaced
     );
     assert!(!place.path().exists());
-    // A client that starts now finds no table; one that makes a table anew gets another one.
+    // A client that starts now finds no table, and `initialize` creates another one.
     assert_eq!(
         read_kind(&place.open().await).await,
         TableErrorKind::NotInitialized
@@ -51,7 +52,7 @@ async fn a_deleted_file_is_told_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_replaced_file_is_told_even_with_the_same_content() {
+async fn a_replaced_file_is_reported_even_with_the_same_content() {
     let place = Place::new();
     let (table, token) = table_with(&place, 2).await;
     place
@@ -69,7 +70,7 @@ async fn a_replaced_file_is_told_even_with_the_same_content() {
         table.commit(&insert(&token, [5])).await.unwrap_err().kind(),
         TableErrorKind::TableReplaced
     );
-    // Seen with fresh eyes it is the same table, gone back in time.
+    // For a new client it is the same table, rolled back.
     let other = place.open().await;
     assert_eq!(read(&other).await.0.rows.len(), 2);
     let later = insert(&token, [8]).next_token(&[]);
@@ -94,7 +95,7 @@ async fn a_file_that_is_moved_away_and_back_is_the_same_file() {
 }
 
 #[tokio::test]
-async fn somebody_elses_files_are_refused_unwritten() {
+async fn foreign_files_are_refused_before_a_write() {
     for (sql, kind) in [
         (
             "CREATE TABLE membership_version (Version INT)",
@@ -164,7 +165,7 @@ async fn an_applications_own_data_is_left_alone() {
 }
 
 #[tokio::test]
-async fn newer_layouts_are_refused_unwritten() {
+async fn newer_layouts_are_refused_before_a_write() {
     let place = Place::new();
     let (table, token) = table_with(&place, 1).await;
     let shell = place.shell();
@@ -234,7 +235,7 @@ async fn rows_changed_by_hand_are_noticed() {
     // A row that cannot be decoded blocks nothing else, and can be removed.
     let token = commit(&table, &insert(&token, [9])).await;
     let token = commit(&table, &remove(&token, 1)).await;
-    // Bytes that are no text at all.
+    // Bytes that are not UTF-8.
     shell
         .execute(
             "UPDATE membership_silo SET body = CAST(x'ff00fe' AS TEXT) WHERE silo = ?1",
@@ -280,7 +281,7 @@ async fn rows_without_a_version_row_are_damage_and_are_named() {
 }
 
 #[tokio::test]
-async fn an_interrupted_delete_is_told_and_goes_on() {
+async fn an_interrupted_delete_is_reported_and_continues() {
     let place = Place::new();
     let (table, token) = table_with(&place, 3).await;
     place
@@ -367,7 +368,7 @@ async fn a_held_lock_is_busy_within_the_timeout_and_never_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_waits_behind_a_lock_ends_too() {
+async fn operations_behind_a_lock_time_out() {
     let place = Place::new();
     let (_, token) = table_with(&place, 1).await;
     let table = place.impatient(Duration::from_millis(200)).await;
@@ -404,7 +405,7 @@ async fn damage_in_the_file_is_an_error_and_not_an_empty_table() {
     assert_eq!(error.kind(), TableErrorKind::Damaged, "{error}");
 }
 
-/// What somebody without rights is told of each of these files.
+/// The errors for each of these files, for a user without permissions.
 #[cfg(unix)]
 async fn is_forbidden(dir: &std::path::Path) {
     for name in ["read-only.db", "hidden.db", "closed/members.db"] {
@@ -421,10 +422,11 @@ async fn is_forbidden(dir: &std::path::Path) {
     }
 }
 
-/// Permissions bind nobody who is root, who therefore has somebody else look.
+/// Permissions do not apply to root. As root, the test runs the checks in a process of another
+/// user.
 #[cfg(unix)]
 #[tokio::test]
-async fn missing_rights_are_a_matter_of_permission() {
+async fn missing_file_permissions_are_reported() {
     use std::fs::{Permissions, create_dir, set_permissions};
     use std::os::unix::{fs::PermissionsExt, process::CommandExt};
     const DIR: &str = "MEMBERSHIP_SQL_TEST_FORBIDDEN";
@@ -453,13 +455,13 @@ async fn missing_rights_are_a_matter_of_permission() {
     set_permissions(place.beside("closed"), Permissions::from_mode(0o000)).unwrap();
     set_permissions(&dir, Permissions::from_mode(0o555)).unwrap();
     if std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
-        // A copy of this program, in a place where others may run it.
+        // A copy of this program, at a path where other users may run it.
         let program = place.beside("program");
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let mut other = std::process::Command::new(&program);
         other
             .args([
-                "missing_rights_are_a_matter_of_permission",
+                "missing_file_permissions_are_reported",
                 "--exact",
                 "--nocapture",
             ])
@@ -512,7 +514,7 @@ async fn a_configuration_that_cannot_work_says_why() {
 }
 
 #[tokio::test]
-async fn names_that_sqlite_would_understand_are_only_names() {
+async fn special_names_of_sqlite_are_plain_file_names() {
     let place = Place::new();
     let path = place.beside("file:x?mode=memory&cache=shared");
     let table = SqliteTable::connect(SqliteConfig::new(&path), "blue".parse().unwrap())

@@ -62,7 +62,7 @@ fn part(number: u64) {
     not_vacuous(runs, &total, &kinds);
 }
 
-/// Floors for all runs together: with fewer events the runs prove nothing.
+/// The least number of events of all runs together: with fewer events the runs prove nothing.
 fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
     if runs < 20 {
         return;
@@ -156,26 +156,21 @@ fn invariants_hold_4_of_4() {
 #[test]
 fn regressions_hold() {
     // A joiner did not know whether its row was in the table, did not answer probes, and was voted
-    // out (P10).
-    // New silos that a partition isolated were not counted as cut off before it (P11, a bug of the
-    // simulation); and a joiner was counted on the larger side, which was the larger one of the
-    // Active silos only (P11, a bug of the check).
-    // A silo whose table was rolled back, which reports that and writes no heartbeats, was
-    // considered healthy (P6, a bug of the check).
-    // An intermediary whose table was rolled back voted against a silo that it knew as another one
-    // at that address (P10).
-    // A silo that removed a row of a dead silo was asked for its view while the table's answer was
-    // under way (P7, a bug of the check).
-    // The row of an older silo outlived the row of the younger one at its address, and the next
-    // silo there, whose clock was behind, took the younger one's epoch (P3). In a restored table
-    // another silo had had an address: heartbeats that advanced nothing there were counted (P5, a
-    // bug of the check).
-    // A clock was corrected while the commit of a joiner was under way that had skipped its silo
-    // (P9, a bug of the check).
-    // A backup in which a silo was Dead told it so by a conflict, after another backup in which it
-    // was not (P4, a bug of the check).
-    // A removal that was split doubled with each conflict: the waiting part was sent again with the
-    // whole (out of memory).
+    // out (P10). New silos that a partition isolated were not counted as cut off before it (P11, a
+    // bug of the simulation); and a joiner was counted on the larger side, which was the larger one
+    // of the Active silos only (P11, a bug of the check). A silo whose table was rolled back, which
+    // reports that and writes no heartbeats, was considered healthy (P6, a bug of the check). An
+    // intermediary whose table was rolled back voted against a silo that it knew as another one at
+    // that address (P10). A silo that removed a row of a dead silo was asked for its view while the
+    // table's answer was under way (P7, a bug of the check). The row of an older silo outlived the
+    // row of the younger one at its address, and the next silo there, whose clock was behind, took
+    // the younger one's epoch (P3). In a restored table another silo had had an address: heartbeats
+    // that advanced nothing there were counted (P5, a bug of the check). A joiner skipped a silo,
+    // and the clock of that silo was corrected while the joiner's commit was under way (P9, a bug
+    // of the check). A backup in which a silo was not Dead was restored, and then one in which it
+    // was: the silo learned of its death from a conflict (P4, a bug of the check). A removal that
+    // was split doubled with each conflict: the waiting part was sent again with the whole (out of
+    // memory).
     for (silos, seed) in [
         (20, 207_780_380),
         (20, 207_780_266),

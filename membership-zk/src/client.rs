@@ -36,8 +36,8 @@ use crate::keys::Paths;
 /// request of ZooKeeper, which takes 1 MiB.
 pub(crate) const LIMITS: TableLimits = TableLimits::new(200, 256 << 10, 512 << 10, 20_000);
 
-/// How long only changes are read. A change by hand, past the version row, shows at the latest
-/// then.
+/// How long only changes are read. A change by hand, without a change of the version row, shows
+/// after this time at the latest.
 const FULL_READ_PERIOD: Duration = Duration::from_secs(300);
 
 /// How often each server is tried before there is no session, and the pause in between.
@@ -122,7 +122,7 @@ impl Inner {
     /// Runs an operation.
     ///
     /// # Errors
-    /// Those of the operation, with its name and the servers.
+    /// The errors of the operation, with its name and the servers.
     pub(crate) async fn run<T>(
         &self,
         during: Operation,
@@ -425,7 +425,7 @@ impl Session<'_> {
     /// Several reads of one moment.
     ///
     /// # Errors
-    /// What the server answers to all of them together.
+    /// The error that the server returns for the whole request.
     pub(crate) async fn read(
         &self,
         mut reader: MultiReader<'_>,
@@ -435,12 +435,12 @@ impl Session<'_> {
         results.map_err(TableError::of_a_read)
     }
 
-    /// Goes through the ensemble and changes nothing. Later reads of this session are as recent as
-    /// everything that was acknowledged before this call. (`sync` is not enough: the server that
-    /// answers it may have lost the leadership without knowing it.)
+    /// A write that goes through the ensemble and changes nothing. Later reads of this session are
+    /// as recent as everything that was acknowledged before this call. (`sync` is not enough: the
+    /// server that answers it may have lost the leadership without knowing it.)
     ///
     /// # Errors
-    /// What the server answers.
+    /// The error that the server returns.
     pub(crate) async fn barrier(&self, path: &str) -> Result<(), TableError> {
         let mut batch = self.batch();
         batch.check(path, -1)?;

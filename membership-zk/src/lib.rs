@@ -12,7 +12,8 @@
 //! let config = ZkConfig::from_url("zk://10.0.0.1,10.0.0.2,10.0.0.3/membership")?;
 //! let table = ZkTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
-//! table.initialize(&InitializeRequest::new(TableId::new(random), SharedSettings::default())).await?;
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```
 //!

@@ -82,7 +82,7 @@ impl Inner {
 /// One observation.
 ///
 /// # Errors
-/// What the server answers; `PermissionDenied` with the key of what may not be read.
+/// The error that the server returns; `PermissionDenied` with the key of what may not be read.
 pub(crate) async fn observe(
     session: &Session<'_>,
     paths: &Paths,

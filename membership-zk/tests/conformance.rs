@@ -1,4 +1,5 @@
-//! The suite that every provider runs: over one server, over an ensemble of three, and over TLS; and the process that it kills.
+//! The suite that every provider runs: over one server, over an ensemble of three, and over TLS;
+//! and the process that the suite kills.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -10,14 +11,16 @@ use membership_testbed::suite::SECRET;
 use membership_testbed::{Kind, Options, Tls, suite};
 use support::ZooKeeper;
 
-/// Fewer rounds: each connection that is cut on purpose costs the client's pauses before it connects again.
+/// Fewer rounds: each connection that is cut on purpose costs the client's pauses before it
+/// connects again.
 fn shorter(effort: &mut Effort) {
     effort.model_operations = 1_000;
     effort.commits = 600;
     effort.kills = 40;
 }
 
-/// Fewer still, for what depends on how the table is reached, and not on how often something is done.
+/// Even fewer, for set-ups where only the way to the table differs, and not the number of
+/// operations.
 fn shortest(effort: &mut Effort) {
     effort.model_operations = 500;
     effort.commits = 300;
@@ -52,7 +55,7 @@ async fn encrypted() {
     passes(suite.repeats([T13, T14, T15])).await;
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless this process is the one that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     conformance_tests::servers::crash_child(&ZooKeeper).await;

@@ -1,8 +1,8 @@
-//! Changes the table from outside the protocol: evict a silo, clean up, change the shared settings, or
-//! commit anything else.
+//! Changes the table from outside the protocol: evict a silo, clean up, change the shared settings,
+//! or commit anything else.
 //!
-//! [`Admin`] reads, decides and commits; it starts over after a conflict, and finds out unknown
-//! outcomes. What it needs of tokio and the system is [`TokioRuntime`].
+//! [`Admin`] reads, decides and commits. It starts over after a conflict, and finds out the outcome
+//! of a commit if that is unknown. [`TokioRuntime`] provides what it needs of tokio and the system.
 //!
 //! ```
 //! use membership::admin::{Admin, TokioRuntime};
@@ -13,7 +13,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let table = MemoryTable::new("billing/blue".parse()?);
 //! let (table_id, settings) = (TableId::new(1), SharedSettings::default());
-//! table.initialize(&InitializeRequest { table_id, settings }).await?;
+//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
 //!
 //! let mut runtime = TokioRuntime;
 //! let slower = |old: &SharedSettings| {

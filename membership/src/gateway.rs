@@ -140,7 +140,8 @@ impl fmt::Debug for GatewayUpdates {
 }
 
 impl GatewayList {
-    /// Reads the list once, and goes on reading in the background. Needs a tokio runtime with time.
+    /// Reads the list once, and continues to read it in the background. Needs a tokio runtime with
+    /// time.
     ///
     /// # Errors
     /// The error of the first read; try again later. Later errors are only logged, and the last
@@ -180,7 +181,7 @@ impl GatewayList {
     }
 
     /// The next gateway in turn that is not marked as failed. If all are, the one that was marked
-    /// first, because it had the longest time to recover. None without a gateway.
+    /// first, because it had the longest time to recover. None if there is no gateway.
     #[must_use]
     pub fn next(&self) -> Option<SiloAddress> {
         let list = self.current();

@@ -153,7 +153,7 @@ async fn a_silo_that_is_cut_off_is_suspected_voted_against_and_declared_dead() {
             .unwrap();
     }
     let (mut of_a, mut of_b, mut of_c) = (a.events(), b.events(), c.events());
-    // It cannot defend itself, nor vote against the others.
+    // The silo cannot defend itself, nor vote against the others.
     cut_table.hangs.store(true, Ordering::SeqCst);
     network.cut(c.me().endpoint());
 
@@ -168,7 +168,7 @@ async fn a_silo_that_is_cut_off_is_suspected_voted_against_and_declared_dead() {
         let suspected =
             at(|kind, gone| matches!(kind, EventKind::Suspected { peer, .. } if *peer == gone));
         let voted = at(|kind, gone| *kind == EventKind::VoteWritten { suspect: gone });
-        // One of them may write the vote of the other in the same commit.
+        // One silo may write the vote of another in the same commit.
         if let (Some(suspected), Some(voted)) = (suspected, voted) {
             assert!(suspected < voted, "{before:?}");
             voters += 1;
@@ -202,7 +202,7 @@ async fn a_reader_that_never_reads_learns_how_much_it_missed() {
         .unwrap();
     let mut events = silo.events();
     let began = silo.now();
-    // Every outage is two events, and far more of them than the stream holds.
+    // Every outage is two events: together they are far more than the stream holds.
     let mut seen = silo.events();
     for down in (0..400).map(|i| i % 2 == 0) {
         table.down.store(down, Ordering::SeqCst);

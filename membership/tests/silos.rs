@@ -126,7 +126,7 @@ async fn a_crashed_silo_is_voted_out_with_evidence() {
     assert_eq!(
         dead.terminated().await,
         Termination::Left { clean: false },
-        "nobody marked the row"
+        "the row is unmarked"
     );
     for silo in [&a, &b] {
         let view = silo
@@ -218,7 +218,7 @@ async fn a_dropped_start_leaves_no_row_behind() {
         view.members()
             .all(|e| e.address == a.me() || e.status == SiloStatus::Dead)
     };
-    // By now the view has every row that a dropped start wrote, or a later one removes it.
+    // At this point the view has every row that a dropped start wrote, or a later start removes it.
     tokio::time::sleep(Duration::from_secs(1)).await;
     a.refresh(None).await.unwrap();
     a.wait_for(alone, PATIENCE).await.unwrap();

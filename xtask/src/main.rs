@@ -1,4 +1,4 @@
-//! What is done to this workspace: `cargo xtask --help`. One file per command.
+//! Tasks for this workspace: `cargo xtask --help`. One file per command.
 
 mod backends;
 mod clients;
@@ -29,7 +29,7 @@ enum Xtask {
     Test(test::Test),
 }
 
-/// Why a command did not do what it is for, in one message that says what to do.
+/// Why a command failed, in one message that says what to do.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -62,7 +62,7 @@ fn cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
 
-/// What a command prints; an error with what it complained about if it fails.
+/// The output of a command; if it fails, an error with its standard error.
 fn output(command: &mut Command) -> Result<String, Failure> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
@@ -75,7 +75,7 @@ fn output(command: &mut Command) -> Result<String, Failure> {
 }
 
 fn say(text: &str) {
-    // Whoever reads may have gone, as `head` does; what is under way goes on all the same.
+    // The reader may have closed the pipe, as `head` does; the command continues nevertheless.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 

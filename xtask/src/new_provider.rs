@@ -1,4 +1,5 @@
-//! `cargo xtask new-provider NAME`: a crate that compiles, and a suite that says what is still to be written.
+//! `cargo xtask new-provider NAME`: a crate that compiles, and a suite that reports what is not
+//! written yet.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +7,12 @@ use std::process::Command;
 
 use crate::{Failure, say};
 
-/// Makes a crate for a new provider: `membership-NAME`, which compiles at once, and whose suite says what is to be written.
+/// Makes a crate for a new provider: `membership-NAME`, which compiles at once, and whose suite
+/// says what is to be written.
 #[derive(clap::Args)]
 pub struct NewProvider {
-    /// What the store is called: the scheme of its connection strings, and the end of the crate's name.
+    /// What the store is called: the scheme of its connection strings, and the end of the crate's
+    /// name.
     name: String,
     /// What the store can do; docs/new-provider.md helps to choose.
     #[arg(long, value_enum, default_value_t = Shape::Document)]
@@ -33,7 +36,7 @@ pub enum Shape {
     Batch,
 }
 
-/// A file of a template: where it goes, and its text.
+/// A file of a template: its path, and its text.
 type File = (&'static str, &'static str);
 
 const COMMON: &[File] = &[
@@ -60,7 +63,7 @@ const COMMON: &[File] = &[
     ),
 ];
 
-/// Access past the provider, for stores that are not one document.
+/// Access without the provider, for stores that are not one document.
 const RAW: File = (
     "tests/support/raw.rs",
     include_str!("../templates/rows/tests/support/raw.rs"),
@@ -113,7 +116,7 @@ impl Shape {
         }
     }
 
-    /// What the staging uses beside what all shapes do.
+    /// The imports of that access, in addition to those that all shapes need.
     const fn words(self) -> [(&'static str, &'static str); 4] {
         const ORPHANS: &str = "(Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),";
         const DOCUMENTS: &str =
@@ -132,7 +135,7 @@ impl Shape {
         ]
     }
 
-    /// The file with the functions to write.
+    /// The file that contains the functions to write.
     const fn to_write(self) -> &'static str {
         match self {
             Self::Document => "src/table.rs",
@@ -181,7 +184,7 @@ impl Names {
     }
 }
 
-/// Writes the crate into `folder`, which must not exist; `manifest` is its Cargo.toml.
+/// Writes the crate into `folder`, which must not exist; `manifest` is the text of its Cargo.toml.
 fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(), Failure> {
     if folder.exists() {
         return Err(Failure::new(format!(
@@ -220,7 +223,7 @@ fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(
     Ok(())
 }
 
-/// Adds a folder to the list of members of a workspace's manifest, in its order.
+/// Adds a folder to the list of members of a workspace's manifest, in alphabetical order.
 fn with_member(manifest: &str, member: &str) -> Option<String> {
     let begin = manifest.find("\nmembers = [\n")? + "\nmembers = [\n".len();
     let end = begin + manifest[begin..].find("]\n")?;
@@ -242,7 +245,7 @@ fn with_member(manifest: &str, member: &str) -> Option<String> {
 }
 
 impl NewProvider {
-    /// Writes the crate and says what comes next.
+    /// Writes the crate and prints the next steps.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let names = Names::new(&self.name)?;
         let root = root.canonicalize()?;
@@ -298,7 +301,7 @@ docs/new-provider.md goes through all of it, step by step.",
         Ok(())
     }
 
-    /// The manifest of a crate that is not of this workspace.
+    /// The manifest of a crate outside of this workspace.
     fn manifest_outside(&self, root: &Path) -> Result<String, Failure> {
         let workspace = fs::read_to_string(root.join("Cargo.toml"))?;
         let value = |key: &str| {

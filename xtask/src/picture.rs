@@ -1,4 +1,5 @@
-//! `cargo xtask picture`: the demo as a picture for the README. An SVG whose lines appear as they appeared in a terminal.
+//! `cargo xtask picture`: the demo as a picture for the README. An SVG whose lines appear at the
+//! same times as in a terminal.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,11 +32,11 @@ const CHARACTER: f64 = 8.43;
 const HEIGHT: usize = 20;
 const MARGIN: usize = 16;
 const TITLE: usize = 28;
-/// How long the last line stays before the picture begins again.
+/// How long the last line stays before the picture starts again.
 const REST: Duration = Duration::from_secs(6);
 
 impl Picture {
-    /// Does it.
+    /// Runs the command.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let program = match &self.program {
             Some(program) => program.clone(),

@@ -1,4 +1,5 @@
-//! Every provider has the same files, each with the same job. docs/architecture.md says which job is whose.
+//! Every provider has the same files, each with the same job. docs/architecture.md describes the
+//! jobs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,10 +17,10 @@ const REQUIRED: &[&str] = &[
     "table",
 ];
 
-/// Where a provider has something to put there.
+/// Optional files that have the same job in each provider.
 const OPTIONAL: &[&str] = &["codec", "hints", "keys", "lib", "mod"];
 
-/// A provider's folder, and the files for what only its store needs.
+/// A provider's folder, and the files that only its store needs.
 const PROVIDERS: &[(&str, &[&str])] = &[
     (
         "membership-azure/src",

@@ -1,4 +1,5 @@
-//! `cargo xtask status`: what the suite found, into the tables of the documents. Nothing there is written by hand that the suite can count.
+//! `cargo xtask status`: writes the results of the suite into the tables of the documents. No
+//! number that the suite can count is written by hand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Failure, say};
 
-/// What tells the suite to keep its runs.
+/// The environment variable that makes the suite keep its runs.
 pub const VARIABLE: &str = "MEMBERSHIP_CONFORMANCE_RECORDS";
 
 /// Where runs of the suite are kept.
@@ -22,7 +23,7 @@ const BEGIN: &str = "<!-- cargo xtask status: the last column -->";
 const BEGIN_ALL: &str = "<!-- cargo xtask status: all of it -->";
 const END: &str = "<!-- end of cargo xtask status -->";
 
-/// The stores that a scheme leads to, as their reports call them.
+/// The stores that a scheme leads to, by their names in reports.
 const SCHEMES: &[(&str, &[&str])] = &[
     ("memory", &["memory"]),
     ("sqlite", &["sqlite"]),
@@ -38,7 +39,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("consul", &["consul"]),
 ];
 
-/// The operations of the table of round trips, as the suite calls them.
+/// The operations of the table of round trips, by their names in the suite.
 const OPERATIONS: [&str; 4] = ["read", "read_row", "commit", "update_i_am_alive"];
 
 /// Writes what the last runs of the suite found into the tables of README.md and docs/providers.md.
@@ -58,7 +59,7 @@ struct Run {
     passed: usize,
     failed: usize,
     not_applicable: usize,
-    /// Whether only the cases ran that this set-up can change.
+    /// Whether only those cases ran that can differ in this set-up.
     is_part: bool,
     round_trips: BTreeMap<String, u64>,
 }
@@ -116,7 +117,7 @@ fn runs(folder: &Path) -> Result<Runs, Failure> {
                     path.display()
                 ))
             })?;
-            // Others are examples, and tables that are wrong on purpose.
+            // Other runs are of examples, and of tables with planted faults.
             if SCHEMES
                 .iter()
                 .any(|(_, stores)| stores.contains(&base(&name)))
@@ -144,7 +145,7 @@ fn line(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// What stands between the markers is replaced by what `change` makes of it, line by line.
+/// Replaces the lines between the markers by the result of `change`.
 fn between(
     document: &str,
     begin: &str,
@@ -164,7 +165,7 @@ fn between(
     Ok(format!("{before}{begin}\n{table}{END}{after}"))
 }
 
-/// The store that a run is about: `redis`, also where the run's name goes on with how it was set up.
+/// The store of a run: `redis`, also if a description of the set-up follows in the run's name.
 fn base(name: &str) -> &str {
     name.split(|c: char| c != '-' && !c.is_ascii_alphanumeric())
         .next()
@@ -176,7 +177,8 @@ fn of<'a>(runs: &'a Runs, store: &'a str) -> impl Iterator<Item = (&'a String, &
     runs.iter().filter(move |(name, _)| base(name) == store)
 }
 
-/// One store in a few words, which stay the same when the suite grows: its worst run, and of how many.
+/// The result of one store in a few words that do not change when the suite grows: its worst run,
+/// and the number of runs.
 fn in_short(runs: &Runs, store: &str) -> Option<String> {
     let worst = of(runs, store)
         .map(|(_, run)| run)
@@ -192,7 +194,8 @@ fn in_short(runs: &Runs, store: &str) -> Option<String> {
     })
 }
 
-/// A line for a comparison: how many cases there were is another number with every case that is added.
+/// A line for a comparison, without the number of cases, which changes with every case that is
+/// added.
 fn compared(line: &str) -> String {
     match line
         .rsplit_once('|')
@@ -205,7 +208,8 @@ fn compared(line: &str) -> String {
     }
 }
 
-/// The table of stores: the last cell of each row whose second names a scheme with a run.
+/// The table of stores: changes the last cell of each row whose second cell names a scheme with a
+/// run.
 fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
     between(document, BEGIN, |lines| {
         let row = |text: &&str| {
@@ -238,7 +242,8 @@ fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
     })
 }
 
-/// The table of round trips: one row per store, in the order of the schemes; a store without a run keeps its row.
+/// The table of round trips: one row per store, in the order of the schemes; a store without a run
+/// keeps its row.
 fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
     between(document, BEGIN_ALL, |lines| {
         let head = ["store"]
@@ -260,7 +265,8 @@ fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
         ];
         for store in SCHEMES.iter().flat_map(|(_, stores)| *stores) {
             for (name, run) in of(runs, store) {
-                // A part of the cases: the row that the last whole run has written still holds, unless one of them failed.
+                // Only a part of the cases ran: the row of the last whole run still holds, unless
+                // one of the cases failed.
                 let before = lines.iter().skip(2);
                 let mut before = before.filter(|text| cells(text).first() == Some(name));
                 if let (true, 0, Some(row)) = (run.is_part, run.failed, before.next()) {

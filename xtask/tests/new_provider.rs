@@ -1,4 +1,5 @@
-//! What `cargo xtask new-provider` makes compiles, fails with a clear message, and, filled with a store in memory, passes the suite.
+//! The crate that `cargo xtask new-provider` creates compiles, fails with a clear message, and,
+//! filled with a store in memory, passes the suite.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -29,7 +30,7 @@ fn text(output: &Output) -> String {
     )
 }
 
-/// Writes the functions that a template leaves to its author, over a store in memory.
+/// Implements the functions that a template leaves to its author, over a store in memory.
 fn fill(crate_folder: &Path, scheme: &str, file: &str) {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     fs::copy(fixtures.join("state.rs"), crate_folder.join("src/state.rs")).unwrap();
@@ -56,7 +57,8 @@ fn fill(crate_folder: &Path, scheme: &str, file: &str) {
     fs::write(crate_folder.join("tests/conformance.rs"), suite).unwrap();
 }
 
-/// The profiles of the workspace, without what they say of packages that a new provider does not have: cargo warns of those.
+/// The profiles of the workspace, without the parts about packages that a new provider does not
+/// have: cargo warns about those.
 fn profiles(manifest: &str) -> String {
     let sections = manifest
         .split("\n[")
@@ -104,7 +106,8 @@ fn every_shape_compiles_and_two_pass_the_suite_once_they_are_filled() {
         "codec.rs",
     );
 
-    // Of one workspace, with this one's lock file and profiles, so that what is built already is used.
+    // The crates form one workspace, with this one's lock file and profiles, so that earlier builds
+    // are reused.
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let profiles = profiles(&manifest);
     fs::write(

@@ -1,9 +1,11 @@
-//! The reader on answers that Azurite has given, whole, cut and changed; the writer on its own text.
+//! The reader on answers that Azurite has given, whole, cut and changed; the writer on its own
+//! text.
 
 use super::*;
 use serde_json::json;
 
-/// Answers of Azurite 3.35.0 as they came over the wire, headers included. `tests/answers/README.md` says what was asked.
+/// Answers of Azurite 3.35.0 as it sent them, headers included. `tests/answers/README.md` lists the
+/// requests.
 fn recorded(name: &str) -> (String, Vec<u8>) {
     let path = format!("{}/tests/answers/{name}", env!("CARGO_MANIFEST_DIR"));
     let all = std::fs::read(path).unwrap();
@@ -119,7 +121,8 @@ fn an_answer_to_another_number_of_operations_is_unclear() {
     }
 }
 
-/// An answer of the real service, as its documentation shows it: another order of headers, and no empty line before the last boundary.
+/// An answer of the real service, as its documentation shows it: another order of headers, and no
+/// empty line before the last boundary.
 #[test]
 fn answers_in_the_services_own_form_are_read() {
     let body = "--batchresponse_e69b1c6c\r\nContent-Type: multipart/mixed; boundary=changesetresponse_a6253244\r\n\r\n\
@@ -149,7 +152,8 @@ fn answers_in_the_services_own_form_are_read() {
     assert_eq!(quoted, Outcome::Done(etags));
 }
 
-/// No prefix of an answer is a success; a prefix of a refusal is a refusal only if all of it is there.
+/// No prefix of an answer is a success; a prefix of a refusal is a refusal only if all of it is
+/// there.
 #[test]
 fn truncated_answers_are_unclear() {
     for (name, steps) in [
@@ -197,7 +201,8 @@ impl Random {
     }
 }
 
-/// One change of an answer, as faults of the way make them: bytes changed, doubled, lost, or two answers mixed.
+/// One change of an answer, as a faulty network makes it: bytes changed, doubled or lost, or two
+/// answers mixed.
 fn mutated(random: &mut Random, body: &[u8], other: &[u8]) -> Vec<u8> {
     let mut out = body.to_vec();
     for _ in 0..=random.below(4) {
@@ -224,8 +229,8 @@ fn mutated(random: &mut Random, body: &[u8], other: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Thousands of changed answers: none panics, and none of a refusal becomes a success. A success of a changed success still holds a complete
-/// success for each operation and its end.
+/// Thousands of changed answers. None panics, and no changed refusal becomes a success. If a
+/// changed success is still a success, it holds a complete success for each operation and its end.
 #[test]
 fn no_changed_answer_is_a_false_success() {
     let names = [
@@ -241,14 +246,15 @@ fn no_changed_answer_is_a_false_success() {
     let mut random = Random(7);
     let (mut done, mut refused, mut unclear) = (0, 0, 0);
     for round in 0..20_000 {
-        // A refusal mixed with refusals: nowhere in it is a success.
+        // A refusal mixed with refusals contains no success.
         let (content_type, body) = &refusals[random.below(refusals.len())];
         let other = &refusals[random.below(refusals.len())].1;
         let text = mutated(&mut random, body, other);
         for steps in 1..4 {
             match read(content_type, &text, steps) {
                 Outcome::Done(_) => {
-                    // Only a status that a changed digit made one: 409 with one digit changed is no 2xx but by that digit.
+                    // Here only a changed digit could make a success status, but 409 with one digit
+                    // changed is never a 2xx.
                     let statuses = text
                         .windows(13)
                         .filter(|w| w.starts_with(b"HTTP/1.1 2"))

@@ -1,4 +1,5 @@
-//! What the suite does not ask: errors of the real service, keys that somebody else wrote, and large tables while others write.
+//! What the suite does not test: errors of the real service, keys that other programs wrote, and
+//! large tables under concurrent writes.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! What goes wrong, and what is said of it.
+//! Failures, and the errors that report them.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn joins(on: &Snapshot, n: u16) -> CommitRequest {
     )
 }
 
-/// One line that names host and port and says what to do.
+/// Requires an error of one line that names host and port and says what to do.
 fn told(what: &str, error: &TableError, kind: TableErrorKind, words: &[&str]) {
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{what}: {text}");
@@ -81,7 +81,7 @@ fn told(what: &str, error: &TableError, kind: TableErrorKind, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn each_mistake_is_one_clear_line() {
+async fn each_mistake_is_reported_in_one_line() {
     let server = server().await;
     let (url, blue) = (server.url().to_owned(), cluster("mistakes"));
     let good = table(&url, &blue).await;
@@ -186,7 +186,7 @@ async fn each_mistake_is_one_clear_line() {
         );
     }
 
-    // Tokens are not sent in the open.
+    // Tokens are never sent without TLS.
     let open = format!(
         "azure-table://devstoreaccount1/membership?credential=developer&endpoint=http://{address}/devstoreaccount1"
     );
@@ -204,9 +204,9 @@ async fn each_mistake_is_one_clear_line() {
     good.delete().await.unwrap();
 }
 
-/// A server of something else: whatever it says, nothing counts as done.
+/// A server of another kind: whatever it answers, no write counts as done.
 #[tokio::test]
-async fn what_is_no_table_service_is_told() {
+async fn another_kind_of_server_is_reported() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     for (answer, read_kind, write_kind) in [
         (
@@ -260,7 +260,7 @@ async fn what_is_no_table_service_is_told() {
         let table = table(&url, &cluster("nobody")).await;
         let error = table.read(&ReadRequest::all()).await.unwrap_err();
         told(answer, &error, read_kind, &[&address.to_string()]);
-        // A token that carries an ETag: the first request of the commit is the transaction.
+        // The token carries an ETag, so that the first request of the commit is the transaction.
         let etag = [&[0; 6][..], b"W/\"x\""].concat();
         let token = membership_core::VersionToken::new(TableId::new(7), 0, CommitId::new(0), &etag);
         let request = CommitRequest::new(token, CommitId::new(1), None, [entry(1)], [], []);
@@ -270,7 +270,7 @@ async fn what_is_no_table_service_is_told() {
     }
 }
 
-/// A signature of the account, as the portal makes them.
+/// A signature of the account, as the portal creates it.
 fn signature(key: &str, permissions: &str) -> String {
     let (account, version, expiry) = ("devstoreaccount1", "2019-02-02", "2099-01-01T00:00:00Z");
     let text = format!("{account}\n{permissions}\nt\nco\n\n{expiry}\n\nhttps,http\n{version}\n");
@@ -286,11 +286,11 @@ fn signature(key: &str, permissions: &str) -> String {
 }
 
 #[tokio::test]
-async fn signatures_give_what_they_allow() {
+async fn signatures_allow_only_their_permissions() {
     let server = server().await;
     if server.how() == How::External {
         eprintln!(
-            "not applicable: the key of somebody else's account is not this test's to sign with"
+            "not applicable: the account is external, and this test must not sign with its key"
         );
         return;
     }
@@ -332,7 +332,8 @@ async fn signatures_give_what_they_allow() {
         TableErrorKind::PermissionDenied,
         &["127.0.0.1"],
     );
-    // A transaction by a reader is no question for Azurite: it takes one for any permission at all. One that is signed with another key is.
+    // Azurite does not check that a transaction of a reader is permitted: it accepts one with any
+    // permission. It does refuse one that is signed with another key.
     let forged = with("AAAA", "raud").await;
     let error = forged.commit(&joins(&base, 2)).await.unwrap_err();
     assert!(
@@ -358,7 +359,8 @@ async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
     };
     let junk = Map::from_iter([("Body".to_owned(), Value::from("junk"))]);
     let keys = ["it's", "a b", "~4", "rowkey:x y", "10.0.0.1-11111-17"];
-    // These sort behind the rows: they are no part of the table, and only go with it.
+    // These entities sort behind the rows. They are not part of the table, and are only removed
+    // with it.
     for key in keys.into_iter().chain(["~zz", "ü☃"]) {
         shell.put(key, &junk).await.unwrap();
     }
@@ -380,7 +382,7 @@ async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
             [],
             [row.key().to_owned()],
         );
-        // What somebody else wrote has no heartbeat: it goes all the same.
+        // A row that another program wrote has no heartbeat; it is removed like any other.
         assert!(
             matches!(
                 table.commit(&remove).await.unwrap(),
@@ -391,7 +393,8 @@ async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
         );
     }
     assert_eq!(read(&table).await.rows.len(), 1);
-    // A heartbeat that somebody removed does not keep its row, and comes again with the next one.
+    // A heartbeat that was removed by hand does not prevent the removal of its row, and the next
+    // heartbeat restores it.
     let beats = |n: u16| format!("~heartbeat:{}", row_key(&entry(n).address.row_key()));
     shell.delete(&beats(1)).await.unwrap();
     let beat = Heartbeat {
@@ -478,7 +481,7 @@ async fn a_table_of_orleans_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_commit_to_a_table_that_was_deleted_lands_nowhere() {
+async fn a_commit_to_a_deleted_table_is_not_applied() {
     let server = server().await;
     let blue = cluster("gone");
     let url = server

@@ -41,7 +41,7 @@ impl Store for AzureStore {
         &[(Capability::Hints, Reason::NoHints)]
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH.conflict(2).commit_again(2).delete(5)
     }
@@ -64,7 +64,7 @@ impl Store for AzureStore {
     }
 }
 
-/// Azurite with data that survives a stop; one that somebody else runs is taken as it is.
+/// Azurite with data that survives a stop; an external one is used as it is.
 pub async fn server() -> Server {
     Server::start_or_external(Kind::Azurite, suite::durable(SECRET))
         .await

@@ -1,4 +1,4 @@
-//! What somebody with the service's own tools does to a table: requests of this test's own, not of the provider.
+//! Access to a table with the service's own tools: requests of this test, not of the provider.
 
 use async_trait::async_trait;
 use azure_core::credentials::Secret;
@@ -52,7 +52,7 @@ impl Shell {
         }
     }
 
-    /// Any request below the table's address; status, headers, body.
+    /// Any request below the table's address; returns status, headers, body.
     pub async fn ask(
         &self,
         method: reqwest::Method,
@@ -126,12 +126,12 @@ impl Shell {
         }
     }
 
-    /// The entity as it is said, whatever it was.
+    /// Replaces the entity, whatever it was.
     pub async fn put(&self, row_key: &str, properties: &Map<String, Value>) -> Result<(), Stop> {
         self.write(reqwest::Method::PUT, row_key, properties).await
     }
 
-    /// Some properties of it.
+    /// Changes some of its properties.
     pub async fn merge(&self, row_key: &str, properties: &Map<String, Value>) -> Result<(), Stop> {
         self.write(reqwest::Method::PATCH, row_key, properties)
             .await
@@ -155,7 +155,7 @@ impl Shell {
         }
     }
 
-    /// Everything of the partition.
+    /// All entities of the partition.
     pub async fn entities(&self) -> Result<Vec<Map<String, Value>>, Stop> {
         let filter = in_address(&format!("PartitionKey eq '{}'", self.partition));
         let (mut all, mut next) = (Vec::new(), String::new());
@@ -208,7 +208,7 @@ impl RawAccess for Shell {
         self.merge(&row_key(row), &properties).await
     }
 
-    /// Fields that a version row does not have become properties all the same.
+    /// Fields that a version row does not have nevertheless become properties.
     async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
         let row = VersionRowFields::parse(text)?;
         let mut properties = Map::new();

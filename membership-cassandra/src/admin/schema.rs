@@ -138,8 +138,8 @@ impl Client {
         }
     }
 
-    /// Creates missing keyspace and tables, and returns when every node knows them. Many may call it
-    /// at the same time: all use the same node, which creates one after another.
+    /// Creates missing keyspace and tables, and returns when every node knows them. Many may call
+    /// it at the same time: all use the same node, which creates one after another.
     pub(crate) async fn create_tables(&self) -> Result<(), TableError> {
         let until = Instant::now() + CREATE_TIMEOUT.max(self.config.timeouts.operation());
         self.nodes_known(until).await?;

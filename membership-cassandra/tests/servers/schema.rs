@@ -10,8 +10,8 @@ use scylla::client::session_builder::SessionBuilder;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-pub async fn a_keyspace_is_made_once_by_many(server: &Server) {
-    // On a machine that is busy with the tests of others.
+pub async fn many_clients_create_one_keyspace(server: &Server) {
+    // The timeout is long, because the machine may be busy with other tests.
     let url = at(server, "by_many", "operation_timeout=30s");
     let mut all = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -27,7 +27,7 @@ pub async fn a_keyspace_is_made_once_by_many(server: &Server) {
     assert_eq!(ids.len(), 1, "each made a table of its own: {ids:?}");
 }
 
-pub async fn a_keyspace_that_may_not_be_made_is_described(server: &Server) {
+pub async fn a_keyspace_that_may_not_be_created_is_described(server: &Server) {
     let table = connect(&at(server, "by_hand", "create=false&replication=1"))
         .await
         .unwrap();
@@ -78,7 +78,7 @@ pub async fn tables_with_other_columns_are_refused(server: &Server) {
     assert_eq!(left.len(), 1, "something was made beside it: {left:?}");
 }
 
-pub async fn who_decides_is_kept_with_the_table(server: &Server) {
+pub async fn serial_consistency_is_stored_with_the_table(server: &Server) {
     let url = at(server, "deciders", "");
     let table = connect(&url).await.unwrap();
     let token = fill(&table, 1).await;
@@ -102,7 +102,7 @@ pub async fn who_decides_is_kept_with_the_table(server: &Server) {
         );
     }
     assert_eq!(read(&table).await.0.rows.len(), 1);
-    // And the other way round.
+    // The same in the other direction.
     let local = connect(&at(
         server,
         "local_ones",
@@ -116,7 +116,7 @@ pub async fn who_decides_is_kept_with_the_table(server: &Server) {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::Configuration, "{error}");
-    // A data centre that is not there serves nobody.
+    // A data centre that does not exist has no nodes to serve the table.
     let nowhere = connect(&at(
         server,
         "local_ones",
@@ -131,7 +131,7 @@ pub async fn who_decides_is_kept_with_the_table(server: &Server) {
     assert!(error.to_string().contains("data centre"), "{error}");
 }
 
-pub async fn an_existing_session_is_taken(server: &Server) {
+pub async fn an_existing_session_is_used(server: &Server) {
     let session = SessionBuilder::new()
         .known_node(server.address().to_string())
         .user("cassandra", SECRET)
@@ -147,8 +147,8 @@ pub async fn an_existing_session_is_taken(server: &Server) {
     table.delete().await.unwrap();
 }
 
-/// All nodes, which is one here, agree that they are gone.
-pub async fn tables_that_are_dropped_are_missed(server: &Server) {
+/// All nodes (here one) agree that the tables are missing.
+pub async fn dropped_tables_are_reported(server: &Server) {
     let url = at(server, "dropped", "");
     let shell = Shell::open(server.url()).await.unwrap();
     let before = connect(&url).await.unwrap();
@@ -192,7 +192,7 @@ pub async fn tables_that_are_dropped_are_missed(server: &Server) {
             "{drop_them}"
         );
         table.delete().await.unwrap();
-        // Made anew, with the handles that knew the old one.
+        // The table is created again; the handles know the old one.
         initialize(&table).await.unwrap();
         assert_eq!(
             read_kind(&before, Some(&token)).await,

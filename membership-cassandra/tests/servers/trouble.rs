@@ -1,4 +1,5 @@
-//! Servers that refuse, and what stands in the tables otherwise than it should: clauses T3 to T5, T8, T11, T13, T15.
+//! Refusals of servers, and damaged or unexpected contents of the tables: clauses T3 to T5, T8,
+//! T11, T13, T15.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub async fn connections_that_cannot_work_say_why(server: &Server) {
     }
 }
 
-pub async fn tls_is_spoken_to_who_asks(server: &Server) {
+pub async fn clients_may_use_tls(server: &Server) {
     let files = server.tls().unwrap();
     let url = at(server, "by_many", &format!("tls_ca={}", files.ca.display()));
     let table = connect(&url).await.unwrap();
@@ -75,7 +76,7 @@ pub async fn tls_is_spoken_to_who_asks(server: &Server) {
     );
 }
 
-pub async fn what_is_not_granted_is_refused(server: &Server) {
+pub async fn missing_permissions_are_refused(server: &Server) {
     let shell = Shell::open(server.url()).await.unwrap();
     shell
         .run(
@@ -90,7 +91,7 @@ pub async fn what_is_not_granted_is_refused(server: &Server) {
     })
     .await;
     let table = connect(&url).await.unwrap();
-    // Neither may it make the keyspace, nor use one that is there.
+    // The role may neither create the keyspace nor use an existing one.
     assert_eq!(
         initialize(&table).await.unwrap_err().kind(),
         TableErrorKind::PermissionDenied
@@ -105,7 +106,7 @@ pub async fn what_is_not_granted_is_refused(server: &Server) {
         commit_kind(&table, &insert(&token, [5])).await,
         TableErrorKind::PermissionDenied
     );
-    // What the README lists is enough, and no less is.
+    // The permissions that the README lists are sufficient, and each is necessary.
     shell
         .run("GRANT SELECT ON KEYSPACE granted TO silos", ())
         .await
@@ -141,14 +142,14 @@ pub async fn what_is_not_granted_is_refused(server: &Server) {
     initialize(&table).await.unwrap();
 }
 
-pub async fn what_the_nodes_flush_is_answered_honestly(server: &Server) {
+pub async fn durability_follows_the_settings_of_the_nodes(server: &Server) {
     let of = |url: String| async move { connect(&url).await.unwrap().guarantees().durability };
     let (ours, theirs) = (
         at(server, "granted", ""),
         at(server, "granted", "").replace("//cassandra:", "//silos:"),
     );
     assert_eq!(of(ours.clone()).await, Durability::Kept);
-    // Whoever may not ask knows nothing, and works all the same.
+    // Without permission to read the settings, durability is unknown, and the table still works.
     assert_eq!(of(theirs.clone()).await, Durability::MayBeLost);
     let shell = Shell::open(server.url()).await.unwrap();
     shell
@@ -166,7 +167,7 @@ pub async fn what_the_nodes_flush_is_answered_honestly(server: &Server) {
     assert_eq!(of(ours).await, Durability::MayBeLost);
 }
 
-pub async fn a_token_without_its_number_is_enough(server: &Server) {
+pub async fn a_token_without_the_row_count_is_sufficient(server: &Server) {
     let table = connect(&at(server, "tokens", "")).await.unwrap();
     let token = fill(&table, 3).await;
     let bare = VersionToken::new(token.table_id(), token.version(), token.commit(), &[]);
@@ -175,7 +176,7 @@ pub async fn a_token_without_its_number_is_enough(server: &Server) {
     assert_eq!((now.version_row.row_count, now.token), (4, made));
 }
 
-/// Sends a commit until it is known what became of it; whether it was made.
+/// Sends a commit until its outcome is known; returns whether it was applied.
 async fn decide(table: &CassandraTable, request: CommitRequest) -> bool {
     let mut request = request;
     let deadline = Instant::now() + Duration::from_secs(120);
@@ -192,7 +193,7 @@ async fn decide(table: &CassandraTable, request: CommitRequest) -> bool {
         }
         assert!(
             Instant::now() < deadline,
-            "nobody says what became of {}",
+            "the outcome of {} is still unknown",
             request.id
         );
         sleep(Duration::from_millis(20)).await;
@@ -223,7 +224,7 @@ pub async fn many_writers_on_one_version_have_one_winner(server: &Server) {
     );
 }
 
-/// Reads give way to transactions too.
+/// Repeats a read, because reads give way to transactions too.
 async fn read_at_last(table: &CassandraTable) -> Snapshot {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -237,7 +238,8 @@ async fn read_at_last(table: &CassandraTable) -> Snapshot {
     }
 }
 
-/// How often a commit was looked up because nobody knew what became of it: counted by what is said of it.
+/// Counts how often the outcome of a commit was unknown and read from the table, by the log lines
+/// about it.
 struct LookUps(Arc<AtomicUsize>);
 
 impl tracing::Subscriber for LookUps {
@@ -273,9 +275,9 @@ impl tracing::Subscriber for LookUps {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A server that gives a transaction up as soon as another one is in its way, so that nobody knows what became of it. What is told all the same
-/// must be so, also later.
-pub async fn what_a_server_gave_up_is_found_out() {
+/// The server gives up a transaction as soon as another one contends with it, so that many outcomes
+/// are unknown. Every outcome that a caller gets must be true and stay true.
+pub async fn unknown_outcomes_are_looked_up() {
     let looked_up = Arc::new(AtomicUsize::new(0));
     tracing::subscriber::set_global_default(LookUps(Arc::clone(&looked_up))).unwrap();
     let args = vec!["cas_contention_timeout: 1ms".to_owned()];
@@ -292,7 +294,7 @@ pub async fn what_a_server_gave_up_is_found_out() {
     .unwrap();
     let url = at(&server, "contended", "");
     let table = Arc::new(connect(&url).await.unwrap());
-    until("the table is made", || async {
+    until("the table is created", || async {
         initialize(&*table).await.is_ok()
     })
     .await;
@@ -329,19 +331,19 @@ pub async fn what_a_server_gave_up_is_found_out() {
     for (id, told) in &told {
         assert!(
             told.is_none_or(|told| told == made.contains(id)),
-            "{id} was told to be made: {told:?}"
+            "the reported outcome of {id} is wrong: {told:?}"
         );
     }
     let looked_up = looked_up.load(Ordering::Relaxed);
     assert!(
         looked_up >= 10 && !made.is_empty(),
-        "the server gave up {looked_up} of {} transactions, {} were made",
+        "the server gave up {looked_up} of {} transactions, {} were applied",
         told.len(),
         made.len()
     );
 }
 
-pub async fn a_late_heartbeat_moves_no_newer_one_back(server: &Server) {
+pub async fn a_late_heartbeat_does_not_replace_a_newer_one(server: &Server) {
     let url = at(server, "late", "");
     let table = connect(&url).await.unwrap();
     fill(&table, 1).await;
@@ -362,7 +364,7 @@ pub async fn a_late_heartbeat_moves_no_newer_one_back(server: &Server) {
             .kind(),
         TableErrorKind::OutcomeUnknown
     );
-    // Given up by its silo, which goes on.
+    // The silo has given up that heartbeat, and writes the next one.
     table.update_i_am_alive(&heartbeat(0, 3)).await.unwrap();
     proxy.thaw();
     assert!(
@@ -419,7 +421,7 @@ pub async fn a_cluster_whose_version_row_is_damaged_can_be_deleted(server: &Serv
             }
         }
     }
-    // Who decides about it is respected all the same.
+    // Without a readable serial consistency too, a client with another one is refused.
     fill(&table, 1).await;
     shell
         .run(
@@ -442,7 +444,7 @@ pub async fn a_cluster_whose_version_row_is_damaged_can_be_deleted(server: &Serv
     table.delete().await.unwrap();
 }
 
-pub async fn rows_that_are_gone_are_missed(server: &Server) {
+pub async fn missing_rows_are_reported(server: &Server) {
     let table = connect(&at(server, "missing", "")).await.unwrap();
     fill(&table, 3).await;
     let shell = Shell::open(server.url()).await.unwrap();
@@ -457,7 +459,7 @@ pub async fn rows_that_are_gone_are_missed(server: &Server) {
     assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::Damaged));
 }
 
-pub async fn orphans_go_with_the_next_cleanup(server: &Server) {
+pub async fn orphans_are_removed_with_the_next_cleanup(server: &Server) {
     let table = connect(&at(server, "orphans", "")).await.unwrap();
     fill(&table, 3).await;
     for n in [0, 1, 2, 77] {
@@ -478,7 +480,7 @@ pub async fn orphans_go_with_the_next_cleanup(server: &Server) {
     .await;
 }
 
-pub async fn a_row_of_the_cells_name_goes_without_the_cell(server: &Server) {
+pub async fn removing_a_row_with_the_cells_name_keeps_the_cell(server: &Server) {
     let table = connect(&at(server, "stray", "")).await.unwrap();
     fill(&table, 2).await;
     table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();

@@ -1,4 +1,5 @@
-//! What the tests of this crate share: Cassandra as the suite's store, and servers of one test.
+//! What the tests of this crate share: Cassandra as the suite's store, and servers for single
+//! tests.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashMap;
@@ -19,13 +20,14 @@ use scylla::serialize::row::SerializeRow;
 use scylla::value::{CqlValue, Row};
 use serde_json::Value;
 
-/// How long clients wait where something goes wrong on purpose.
+/// The timeout of clients in tests that cause failures.
 pub const IMPATIENT: Duration = Duration::from_secs(2);
 
 /// Cassandra.
 pub struct Cassandra;
 
-/// The driver connects to the node of the URL, whatever address that node announces, and there is no other: so a proxy in the URL is enough.
+/// The driver connects to the node of the URL, whatever address that node announces, and there is
+/// no other: so a proxy in the URL is enough.
 #[async_trait]
 impl Store for Cassandra {
     type Raw = Raw;
@@ -53,7 +55,7 @@ impl Store for Cassandra {
         ]
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH.delete(6)
     }
@@ -63,7 +65,7 @@ impl Store for Cassandra {
     }
 }
 
-/// What somebody with the store's own tools has.
+/// Access with the store's own tools.
 pub struct Shell {
     pub session: Session,
     pub keyspace: String,
@@ -84,7 +86,7 @@ impl Shell {
         })
     }
 
-    /// Runs a statement; `{ks}` stands for the keyspace. The rows of its answer.
+    /// Runs a statement, with `{ks}` replaced by the keyspace. Returns the rows of its answer.
     pub async fn run(
         &self,
         text: &str,
@@ -202,7 +204,7 @@ impl RawAccess for Raw {
     }
 }
 
-/// A server that forgets nothing, with a password, of this test alone, whatever the environment names.
+/// A durable server with a password for one test alone, whatever the environment names.
 pub async fn server() -> Server {
     let options = Options {
         durable: true,

@@ -12,8 +12,8 @@ use membership_core::{
 use crate::clock;
 use crate::exit::{Exit, Failure};
 
-/// How many rows go into one commit while a table is filled, if the store takes so many: a request
-/// of a size that every server accepts.
+/// How many rows one commit has while a table is filled, if the store accepts that many: a size
+/// that every server accepts.
 const ROWS_PER_COMMIT: usize = 200;
 
 /// Everything that this run puts into the store.
@@ -39,7 +39,7 @@ impl BenchClusters {
         }
     }
 
-    /// A cluster with so many silos in it, each with a heartbeat.
+    /// A cluster with this many silos in it, each with a heartbeat.
     pub async fn cluster(
         &mut self,
         name: &str,
@@ -63,7 +63,7 @@ impl BenchClusters {
             ))
             .await
         {
-            // Certainly not made: removing it would fail for the same reason.
+            // The cluster was certainly not created: removing it would fail for the same reason.
             if error.next_step() != NextStep::FindOut {
                 self.made.pop();
             }
@@ -91,7 +91,7 @@ impl BenchClusters {
         Some(baseline)
     }
 
-    /// Removes everything; gives what could not be removed, with the reason.
+    /// Removes everything; returns what could not be removed, with the reason.
     pub async fn clear(self) -> Vec<(String, String)> {
         let mut left = Vec::new();
         for baseline in &self.baselines {

@@ -1,5 +1,4 @@
-//! What `membership bench` does: measures a table and the store's own cheapest write and read, in
-//! one run.
+//! `membership bench` measures a table and the store's own cheapest write and read, in one run.
 //!
 //! * `clusters`: makes clusters for this run, fills them with rows, removes them at its end.
 //! * `operations`: one client, how long each operation takes.

@@ -18,7 +18,7 @@ use crate::exit::{Exit, Failure};
 const WARM_UP: usize = 5;
 /// With fewer rounds the 99th percentile would be the slowest round.
 const MIN_ROUNDS: usize = 100;
-/// A slow store may take so many times the wanted time for [`MIN_ROUNDS`] rounds.
+/// A slow store may take this many times the requested time for [`MIN_ROUNDS`] rounds.
 const MAX_OVERTIME: u32 = 4;
 
 /// An operation that is timed.
@@ -80,7 +80,7 @@ impl Times {
         self.0.len()
     }
 
-    /// The time that so many percent of the rounds did not exceed; none without a round.
+    /// The time that this percentage of the rounds did not exceed; none without a round.
     pub fn percentile(&self, percent: usize) -> Option<Duration> {
         let rank = (self.0.len() * percent).div_ceil(100);
         self.0.get(rank.saturating_sub(1)).copied()
@@ -100,7 +100,7 @@ impl Operations {
         &self.times[what as usize]
     }
 
-    /// The median over that of the store's own cheapest operation; none without a baseline.
+    /// The median divided by that of the store's own cheapest operation; none without a baseline.
     pub fn ratio(&self, what: Timed) -> Option<f64> {
         let (table, own) = (
             self.of(what).percentile(50)?,
@@ -264,7 +264,7 @@ impl<'a> Client<'a> {
         let began = Instant::now();
         let answer = self.table.read(&request).await?;
         let took = began.elapsed();
-        // The suite checks answers. Here one only must not be optimised away.
+        // The suite checks answers; here they only must not be optimised away.
         drop::<ReadAnswer>(std::hint::black_box(answer));
         Ok(took)
     }

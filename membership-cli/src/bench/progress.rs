@@ -33,7 +33,7 @@ impl Progress {
         self.bar.set_message(what);
     }
 
-    /// A part that takes so long and began then is under way.
+    /// Moves the bar: the current part takes this long, and began then.
     pub fn update(&self, began: Instant, takes: Duration) {
         self.bar
             .set_position(millis(self.before + began.elapsed().min(takes)));

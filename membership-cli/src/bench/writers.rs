@@ -1,6 +1,6 @@
-//! Many clients that commit at once, each to its own row, as silos do: after a conflict they back
-//! off as the protocol does, read, and try again. As many clients do the store's own cheapest write
-//! before and after that.
+//! Many clients that commit at once, each to its own row, like silos: after a conflict they back
+//! off as the protocol does, read, and try again. Before and after that, as many clients execute
+//! the store's own cheapest write.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl Writers {
         self.tally.commits as f64 / self.time.as_secs_f64()
     }
 
-    /// How many of the store's own writes there are for one commit.
+    /// How many of the store's own writes take the time of one commit.
     pub fn ratio(&self) -> Option<f64> {
         self.own_per_second
             .filter(|_| self.tally.commits > 0)
@@ -67,7 +67,7 @@ impl Writers {
     }
 }
 
-/// Commits for `time`; does the store's own writes for half of that before and half after.
+/// Commits for `time`; runs the store's own writes for half of that time before, and half after.
 pub(crate) async fn measure(
     clusters: &mut BenchClusters,
     writers: usize,
@@ -238,7 +238,7 @@ async fn writer(
 enum Sent {
     Committed(Box<Snapshot>),
     Conflict,
-    /// The outcome is unknown; only the rows can tell.
+    /// The outcome is unknown; only the rows show it.
     Unknown,
     /// The time is over.
     Late,

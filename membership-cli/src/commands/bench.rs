@@ -1,4 +1,4 @@
-//! `membership bench`: what a table costs here, beside what its store costs by itself.
+//! `membership bench`: the cost of a table on this machine, beside the cost of its store alone.
 
 use std::time::{Duration, Instant};
 
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
 }
 
-/// What is measured, for how long each.
+/// The planned parts, with the time for each.
 struct Plan {
     rows: Vec<usize>,
     writers: Vec<usize>,

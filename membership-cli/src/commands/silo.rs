@@ -213,7 +213,7 @@ impl Life {
         Ok(None)
     }
 
-    /// Waits until the dropped silo has ended, for at most so long, or until the next request to
+    /// Waits until the dropped silo has ended, for at most this long, or until the next request to
     /// stop.
     async fn wait_until_stopped(&mut self, most: Duration) -> Exit {
         let until = Instant::now() + most;
@@ -227,7 +227,7 @@ impl Life {
         Exit::Ok
     }
 
-    /// It was not asked to leave: if it left all the same, its task has died.
+    /// It was not asked to leave: if it left nevertheless, its task has ended.
     fn ended_by_itself(&mut self, end: &Termination) -> Result<Exit, Failure> {
         match end {
             Termination::Left { .. } => {

@@ -1,5 +1,5 @@
-//! Clients for the suite, of clusters that did not exist before; at the end, none of them may be
-//! left.
+//! Clients for the suite, of clusters that did not exist before; at the end of the run none of them
+//! may remain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use super::address::Address;
 use crate::exit::{Exit, Failure};
 
-/// A store that is known by its address alone.
+/// A store of which only the address is known.
 pub(crate) struct Store {
     connectors: Connectors,
     url: String,
@@ -202,7 +202,8 @@ fn taken(cluster: &ClusterName) -> Failure {
     )
 }
 
-/// What an address alone does not offer. The list lives as long as the program.
+/// The capabilities that cannot be tested with an address alone. The list exists as long as the
+/// program.
 fn not_applicable(
     table: &dyn MembershipTable,
     address: Option<&Address>,
@@ -231,7 +232,7 @@ fn not_applicable(
     if table.hints().is_none() {
         list.push((Capability::Hints, Reason::NoHints));
     }
-    // Known for the stores of this project only.
+    // Known only for the stores of this project.
     if ![
         "azure-table",
         "consul",

@@ -1,4 +1,5 @@
-//! Views by hints alone: silos tell each other nothing and read the table once a minute, so that what the store hints must be enough.
+//! Views by hints alone: silos do not inform each other and read the table once a minute, so that
+//! they depend on the hints of the store.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +10,18 @@ use crate::store::Store;
 use crate::support::secs;
 use crate::support::silos::{Cluster, Process, port};
 
-/// So many silos are killed, one after the other.
+/// How many silos are killed, one after the other.
 const DEATHS: usize = 3;
-/// How far behind the commit of a death the others' views are, on the median of deaths and survivors: what users are promised.
+/// How long after the commit of a death the other silos may publish it, as the median over deaths
+/// and survivors: the promise to users.
 const BEHIND: Duration = Duration::from_millis(500);
-/// And each single one, on the busiest machine: far less than the period of reads.
+/// The limit for each single publication, on a busy machine: far less than the period of reads.
 const BY_HINT: Duration = Duration::from_secs(15);
 
 const CONFIG: &str =
     "preset = \"local\"\nenable_dissemination = false\ntable_refresh_period = \"60s\"\n";
 
-/// Every survivor publishes a death soon after the one that committed it.
+/// Every survivor publishes a death soon after the silo that committed it.
 pub fn views_follow_hints(store: &Store) {
     let place = store.place("hints");
     let file = place.file().with_file_name("silo.toml");

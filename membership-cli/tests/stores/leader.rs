@@ -1,4 +1,5 @@
-//! Five silos over three servers that are one cluster: the leader is killed, another server takes over, and no silo is declared dead for it.
+//! Five silos over three servers that form one cluster: the leader is killed, another server takes
+//! over, and no silo is declared dead.
 
 use std::thread;
 use std::time::Instant;
@@ -11,11 +12,12 @@ use crate::store::{Uncontrolled, unless_external};
 use crate::support::{Place, secs};
 
 const SERVERS: usize = 3;
-/// For how many seconds a killed server is gone, in turn: started again at once, and for as long as heartbeats may stand still, twice over. The
-/// others serve meanwhile.
+/// For how many seconds a killed server stays down, in turn: from an immediate restart to twice the
+/// time without heartbeats that makes a silo stale. The other servers serve meanwhile.
 const AWAY: [u64; 4] = [0, 2, 6, 15];
 
-/// The leader of this moment is killed, so often in a row; each time the silos' heartbeats go on while it is still gone, and after it is back.
+/// Kills the current leader this many times in a row. Each time, the heartbeats of the silos
+/// continue while that server is down, and after it is up again.
 pub fn the_leader_is_killed(kind: Kind, times: usize) {
     unless_external(kill_leaders(kind, times));
 }

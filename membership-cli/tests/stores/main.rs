@@ -1,7 +1,7 @@
-//! Five real silos over each store: they come and go, and then it is the store's server that goes.
+//! Five real silos over each store: silos come and go, and then the store's server fails.
 //!
-//! A store's tests are compiled with the program's feature for it, and start the servers that they need by themselves:
-//! `cargo test -p membership-cli --features redis --test stores redis::`
+//! A store's tests are compiled with the program's feature for it, and start the servers that they
+//! need by themselves: `cargo test -p membership-cli --features redis --test stores redis::`
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -66,8 +66,8 @@ macro_rules! tests_over {
                 }
 
                 #[test]
-                fn the_server_stands_still_for_half_a_minute() {
-                    Store::start(Kind::$kind).under(outages::the_server_stands_still_for_half_a_minute);
+                fn the_server_is_frozen_for_half_a_minute() {
+                    Store::start(Kind::$kind).under(outages::the_server_is_frozen_for_half_a_minute);
                 }
 
                 #[test]
@@ -93,7 +93,7 @@ tests_over! {
     etcd, "etcd", Etcd, hints;
 }
 
-/// The tests of three servers of one kind, of which the leader is killed.
+/// The tests of three servers of one kind whose leader is killed.
 macro_rules! tests_over_three {
     ($($module:ident, $feature:literal, $kind:ident;)+) => {
         $(
@@ -125,7 +125,7 @@ tests_over_three! {
     replica_set, "mongodb", MongoDb;
 }
 
-/// The file that needs no server: the same coming and going.
+/// The SQLite file, which needs no server: silos come and go.
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use super::{scenarios, support::Place};

@@ -1,4 +1,4 @@
-//! The store's server goes under five silos, and comes back in one way or another.
+//! The store's server fails under five silos, and comes back in several ways.
 
 use std::thread;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::store::{Store, Uncontrolled};
 use crate::support::secs;
 use crate::support::silos::Cluster;
 
-/// Nobody died of it, a newcomer gets in, and a crash is noticed: without a restart of any silo.
+/// No silo died, a new silo joins, and a crash is detected, without a restart of any silo.
 fn works_afterwards(cluster: &mut Cluster) {
     for silo in &cluster.silos {
         silo.sees_table("available", SOON);
@@ -16,7 +16,7 @@ fn works_afterwards(cluster: &mut Cluster) {
     goes_on(cluster);
 }
 
-/// The same, where not everybody need have noticed anything.
+/// The same, where not every silo need have noticed the outage.
 pub fn goes_on(cluster: &mut Cluster) {
     cluster.is_whole();
     cluster.join(SOON);
@@ -24,7 +24,7 @@ pub fn goes_on(cluster: &mut Cluster) {
     kill(cluster);
 }
 
-/// Down for longer than heartbeats may stand still, twice over.
+/// The server is down for twice the time without heartbeats that makes a silo stale.
 pub fn the_server_is_killed_and_started_again(store: &Store) -> Result<(), Uncontrolled> {
     let mut cluster = join(store.place("server-killed"));
     store.kill()?;
@@ -38,15 +38,16 @@ pub fn the_server_is_killed_and_started_again(store: &Store) -> Result<(), Uncon
     Ok(())
 }
 
-/// Kills in a row, before something is called finished.
+/// The number of kills in a row, in the long run before a release.
 const KILLS: usize = 20;
-/// For how many seconds the server is gone, in turn: started again at once, before and after anybody must have noticed, and for longer than
-/// heartbeats may stand still, twice over.
+/// For how many seconds the server is down, in turn: restarted at once, before and after every silo
+/// must have noticed, and for twice the time without heartbeats that makes a silo stale.
 const AWAY: [u64; 4] = [0, 2, 6, 15];
-/// After so many seconds every silo has noticed; see [`SOON`] for the time it may take to say so.
+/// After this many seconds every silo has noticed; see [`SOON`] for the time that the report of
+/// that may take.
 const NOTICED: u64 = 6;
 
-/// Nobody is declared dead, and each silo finds its way back each time.
+/// No silo is declared dead, and each silo reaches its table again each time.
 pub fn the_server_is_killed_twenty_times_in_a_row(store: &Store) -> Result<(), Uncontrolled> {
     let mut cluster = join(store.place("server-killed-often"));
     for kill in 1..=KILLS {
@@ -80,8 +81,8 @@ pub fn the_server_is_killed_twenty_times_in_a_row(store: &Store) -> Result<(), U
     Ok(())
 }
 
-/// It takes connections, and answers nothing.
-pub fn the_server_stands_still_for_half_a_minute(store: &Store) -> Result<(), Uncontrolled> {
+/// The server accepts connections, and answers nothing.
+pub fn the_server_is_frozen_for_half_a_minute(store: &Store) -> Result<(), Uncontrolled> {
     let mut cluster = join(store.place("server-stopped"));
     store.pause()?;
     let since = Instant::now();
@@ -94,14 +95,14 @@ pub fn the_server_stands_still_for_half_a_minute(store: &Store) -> Result<(), Un
     Ok(())
 }
 
-/// The disk was lost: each silo says so, keeps running, and leaves the new store alone.
+/// The disk was lost: each silo reports that, keeps running, and writes nothing into the new store.
 pub fn the_server_comes_back_empty(store: &Store) -> Result<(), Uncontrolled> {
     let mut cluster = join(store.place("server-emptied"));
     store.wipe()?;
     for silo in &cluster.silos {
         silo.sees_table("table_replaced", SOON);
     }
-    // Longer than heartbeats may stand still.
+    // Longer than the time without heartbeats that makes a silo stale.
     thread::sleep(secs(8));
     cluster.is_whole();
     for silo in &cluster.silos {
@@ -112,7 +113,7 @@ pub fn the_server_comes_back_empty(store: &Store) -> Result<(), Uncontrolled> {
         "",
         "something was written into the empty store"
     );
-    // Rows without a version row would be damage, and a version row a cluster.
+    // Rows without a version row would be damage, and a version row would be a cluster.
     let status = cluster.place.run(&["status"]).expect(5);
     assert!(status.err.contains("not_initialized"), "{}", status.err);
     Ok(())

@@ -1,4 +1,4 @@
-//! What happens to five silos with the preset `local`, whatever their table is in.
+//! Scenarios of five silos with the preset `local`, over any table.
 
 use std::time::Duration;
 
@@ -7,10 +7,11 @@ use rustix::process::Signal;
 use crate::support::Place;
 use crate::support::silos::{Cluster, Process};
 
-/// Until something is seen that takes a few seconds on an idle machine. Most runs share two cores with others.
+/// The deadline for conditions that take a few seconds on an idle machine. Most runs share two
+/// cores with others.
 pub const SOON: Duration = Duration::from_secs(45);
 
-/// Five that join hold one view.
+/// Five silos that join publish one view.
 pub fn join(place: Place) -> Cluster {
     let cluster = Cluster::start_at(place, 5, "local");
     cluster.all_active(SOON);
@@ -18,7 +19,7 @@ pub fn join(place: Place) -> Cluster {
     cluster
 }
 
-/// The last one is killed; the others vote it out and agree.
+/// The last silo is killed; the others vote it out and agree.
 pub fn kill(cluster: &mut Cluster) {
     let last = cluster.silos.len() - 1;
     let name = cluster.address(last);
@@ -30,7 +31,7 @@ pub fn kill(cluster: &mut Cluster) {
     cluster.agree(SOON);
 }
 
-/// The last one is asked to leave; the others see that it left, and it ends well.
+/// The last silo is asked to leave; the others see that it left, and it ends with success.
 fn leave(cluster: &mut Cluster) {
     let last = cluster.silos.len() - 1;
     let name = cluster.address(last);
@@ -44,7 +45,8 @@ fn leave(cluster: &mut Cluster) {
     cluster.agree(SOON);
 }
 
-/// All are killed at one moment and started again on the same ports, over the table as it was left.
+/// All silos are killed at the same time and started again on the same ports, over the unchanged
+/// table.
 fn restart(cluster: &mut Cluster) {
     let before = status(cluster);
     let ports = cluster.kill_all();
@@ -63,7 +65,7 @@ fn status(cluster: &Cluster) -> serde_json::Value {
     cluster.place.run(&["status", "--json"]).expect(0).json()
 }
 
-/// The whole life of a cluster, and the end of its table.
+/// The whole life of a cluster, and the removal of its table.
 pub fn silos_come_and_go(place: Place) {
     let mut cluster = join(place);
     kill(&mut cluster);

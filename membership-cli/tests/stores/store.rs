@@ -1,4 +1,4 @@
-//! A real server, for one test: clusters in it, and what can be done to it.
+//! A real server for one test: clusters in it, and the faults that a test can cause.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,15 +8,15 @@ use membership_testbed::{How, Kind, LaunchError, Options, Server};
 
 use crate::support::Place;
 
-/// Acknowledged writes survive its end, as silos expect of a table.
+/// Acknowledged writes survive a kill of the server, as silos expect of a table.
 pub struct Store {
     runtime: tokio::runtime::Runtime,
     server: Server,
-    /// Keeps this run's clusters apart from others in a server that several runs share.
+    /// Separates the clusters of this run from others, in a server that several runs share.
     run: String,
 }
 
-/// The server belongs to somebody else, who does not let a test stop it.
+/// The server is external, and a test must not stop it.
 pub struct Uncontrolled(String);
 
 impl From<LaunchError> for Uncontrolled {
@@ -28,7 +28,7 @@ impl From<LaunchError> for Uncontrolled {
     }
 }
 
-/// Says so where a test does not apply.
+/// Prints that a test does not apply.
 pub fn unless_external(outcome: Result<(), Uncontrolled>) {
     if let Err(Uncontrolled(why)) = outcome {
         eprintln!("not applicable: {why}");
@@ -42,7 +42,7 @@ impl Store {
             .enable_all()
             .build()
             .unwrap();
-        // A server that is named by the environment is taken as it is.
+        // A server that the environment names is used as it is.
         let durable = Options {
             durable: true,
             ..Options::default()
@@ -67,7 +67,8 @@ impl Store {
         Place::at(self.server.url(), format!("{}/{cluster}", self.run))
     }
 
-    /// Runs a scenario that needs to stop the server; says so where it must not be stopped.
+    /// Runs a scenario that needs to stop the server; prints a note if the server must not be
+    /// stopped.
     pub fn under(&self, scenario: impl FnOnce(&Self) -> Result<(), Uncontrolled>) {
         unless_external(scenario(self));
     }
@@ -92,13 +93,15 @@ impl Store {
         Ok(self.runtime.block_on(self.server.wipe())?)
     }
 
-    /// What is in it, past the contract: keys or tables, one per line. None where it can be asked only through its provider: the clients of the
-    /// SQL servers are installed beside processes of this machine, and nowhere else.
+    /// The contents of the server, read without the provider: keys or tables, one per line. None if
+    /// only the provider can read them: the clients of the SQL servers are installed beside servers
+    /// that run as processes of this machine, and nowhere else.
     #[track_caller]
     pub fn contents(&self) -> Option<String> {
         let (host, port) = ("127.0.0.1", self.server.address().port().to_string());
         let (program, args) = match self.server.kind() {
-            // Its command-line program is not installed everywhere; its protocol can be typed.
+            // The server's command-line program is not installed everywhere, but its protocol is
+            // simple text.
             Kind::Redis | Kind::Valkey => {
                 return Some(
                     self.says("KEYS *\r\nQUIT\r\n")
@@ -106,7 +109,7 @@ impl Store {
                         .replace("+OK\r\n", ""),
                 );
             }
-            // Its answer is the body's last line; without tables it is an empty list.
+            // The answer is the last line of the body; without tables it is an empty list.
             Kind::DynamoDb => {
                 let who = "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
                 let head = "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0";
@@ -117,7 +120,7 @@ impl Store {
                 let (_, tables) = answer.split_once("\r\n\r\n").unwrap_or_default();
                 return Some(tables.replace("{\"TableNames\":[]}", ""));
             }
-            // The key that the launcher writes to see whether it can is there before any silo.
+            // The launcher writes this key as a check, before any silo runs.
             Kind::Consul => {
                 let answer = self.says("GET /v1/kv/membership?keys&consistent HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
                 let (_, keys) = answer.split_once("\r\n\r\n").unwrap_or_default();
@@ -175,9 +178,9 @@ impl Store {
                     ],
                 )
             }
-            // It asks for a signature; what it keeps its tables in is a file that names them.
+            // The server requires a signature; its tables are listed in a file.
             Kind::Azurite => return Some(self.azurite_tables()),
-            other => panic!("nobody has said how to look into {other}"),
+            other => panic!("no way is known to list the contents of {other}"),
         };
         let mut command = self
             .server
@@ -192,7 +195,7 @@ impl Store {
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// The tables of Azurite: what the file of its data names, once it has written it.
+    /// The tables of Azurite, as its data file names them after it has been written.
     fn azurite_tables(&self) -> String {
         self.runtime.block_on(async {
             self.server.stop().await.unwrap();
@@ -212,14 +215,16 @@ impl Store {
         let names = collections
             .iter()
             .filter_map(|collection| collection["name"].as_str());
-        // Entities are in collections that are called `account$table`; the others are its own.
+        // Entities are in collections named `account$table`; the other collections are Azurite's
+        // own.
         names
             .filter(|name| name.contains('$') && !name.starts_with('$'))
             .collect::<Vec<_>>()
             .join("\n")
     }
 
-    /// What MongoDB keeps in the database of its address. It brings no program to ask; one question and one answer are typed.
+    /// The contents of the database of MongoDB's address. MongoDB installs no client program, so
+    /// this sends one request by hand and reads its answer.
     fn collections(&self) -> String {
         let mut question =
             b"\x10listCollections\0\x01\0\0\0\x08nameOnly\0\x01\x02$db\0\x0b\0\0\0membership\0\0"
@@ -259,7 +264,8 @@ impl Store {
         }
     }
 
-    /// The tables of Cassandra in the keyspace of its address. It brings no program to ask; two requests of its protocol are typed.
+    /// The tables of Cassandra in the keyspace of its address. Cassandra installs no client
+    /// program, so this sends two requests of its protocol by hand.
     fn keyspaces(&self) -> String {
         let mut connection = TcpStream::connect(self.server.address()).unwrap();
         let mut ask = |code: u8, body: &[u8]| {
@@ -299,7 +305,7 @@ impl Store {
             .join("\n")
     }
 
-    /// Everything that it answers until it hangs up.
+    /// All bytes that the server sends until it closes the connection.
     fn says(&self, request: &str) -> String {
         let mut connection = TcpStream::connect(self.server.address()).unwrap();
         connection.write_all(request.as_bytes()).unwrap();

@@ -35,7 +35,8 @@ pub fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// Where one cluster's table is: in a file of a folder that goes when the test ends, or in a store that somebody else runs.
+/// Where the table of one cluster is: in a file of a folder that is removed when the test ends, or
+/// in an external store.
 pub struct Place {
     folder: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
@@ -43,7 +44,7 @@ pub struct Place {
     cluster: String,
 }
 
-/// What a run of the program gave.
+/// The result of a run of the program.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -61,7 +62,7 @@ impl Ran {
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");
         assert!(!self.err.contains("panicked"), "{self:#?}");
-        // A failure is one line; only a mistyped command line is answered with usage.
+        // A failure is one line; only a wrong command line is answered with usage.
         assert!(
             code == 0
                 || self.err.lines().count() == 1
@@ -128,7 +129,7 @@ impl Place {
         &self.cluster
     }
 
-    /// The program, with nothing of the caller's environment that it would read.
+    /// The program, without any environment variable of the caller that it would read.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command
@@ -143,7 +144,7 @@ impl Place {
         command
     }
 
-    /// Runs the program on the table to its end.
+    /// Runs the program on the table until it ends.
     pub fn run(&self, args: &[&str]) -> Ran {
         self.command(args).output().unwrap().into()
     }
@@ -163,7 +164,7 @@ impl Place {
         table
     }
 
-    /// Puts rows in, by one commit.
+    /// Inserts rows, by one commit.
     pub fn insert(&self, table: &SqliteTable, entries: Vec<MembershipEntry>) {
         self.runtime.block_on(async {
             let (now, _) = table.read_all().await.unwrap();
@@ -244,7 +245,7 @@ pub fn voted_out(port: u16, accusers: [u16; 2]) -> MembershipEntry {
 }
 
 impl Ran {
-    /// The same where a question stands before the error.
+    /// The same, but a question precedes the error.
     #[track_caller]
     pub fn expect_lines(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:#?}");

@@ -1,4 +1,5 @@
-//! Real silos as processes: started, heard, signalled, and gone when the test ends, however it ends.
+//! Real silos as processes. A test starts them, reads their events, sends them signals; they end
+//! when the test ends, whether it passes or fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -14,10 +15,11 @@ use serde_json::Value;
 
 use super::Place;
 
-/// Ports below the range that the system gives out by itself, another part of it for each test program.
+/// Ports below the range that the system assigns by itself; each test program has another part of
+/// it.
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// A port of the loopback interface that nobody listens on.
+/// A free port of the loopback interface.
 pub fn port() -> u16 {
     let base = 12_000 + u16::try_from(std::process::id() % 90).unwrap() * 200;
     loop {
@@ -28,7 +30,7 @@ pub fn port() -> u16 {
     }
 }
 
-/// A line of `--json` and when it came.
+/// A line of `--json` and the time when it arrived.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub at: Instant,
@@ -108,7 +110,7 @@ impl Process {
         self.heard.0.lock().unwrap().lines.clone()
     }
 
-    /// Waits until what was said satisfies `done`.
+    /// Waits until the printed lines satisfy `done`.
     #[track_caller]
     pub fn wait<T>(
         &self,
@@ -144,7 +146,7 @@ impl Process {
         })
     }
 
-    /// Waits until the last thing it said of its table is that it is in this state.
+    /// Waits until the last line about its table reports this state.
     #[track_caller]
     pub fn sees_table(&self, state: &str, most: Duration) {
         self.wait(&format!("the table {state}"), most, |lines| {
@@ -153,7 +155,8 @@ impl Process {
         });
     }
 
-    /// Waits until the last thing it said of its table, if it ever said anything, is that it is there.
+    /// Waits until the last line about its table, if there is one, reports that the table is
+    /// available.
     #[track_caller]
     pub fn has_table(&self, most: Duration) {
         self.wait("the table available", most, |lines| {
@@ -163,7 +166,7 @@ impl Process {
         });
     }
 
-    /// Waits for a view in which exactly `active` silos are Active; when it came.
+    /// Waits for a view in which exactly `active` silos are Active; returns when it arrived.
     #[track_caller]
     pub fn sees_active(&self, active: usize, most: Duration) -> Instant {
         self.wait(&format!("{active} active"), most, |lines| {
@@ -172,7 +175,7 @@ impl Process {
         })
     }
 
-    /// Waits for a view in which a silo is Dead with this cause; when it came.
+    /// Waits for a view in which a silo is Dead with this cause; returns when it arrived.
     #[track_caller]
     pub fn sees_dead(&self, silo: &str, cause: &str, most: Duration) -> Instant {
         self.wait(&format!("{silo} dead, {cause}"), most, |lines| {
@@ -185,7 +188,7 @@ impl Process {
         })
     }
 
-    /// Nobody of its newest view is Dead.
+    /// No silo of its newest view is Dead.
     #[track_caller]
     pub fn sees_nobody_dead(&self) {
         let lines = self.lines();
@@ -197,7 +200,7 @@ impl Process {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for the end of the process: its exit code and its words on standard error.
+    /// Waits for the end of the process: its exit code and its text on standard error.
     #[track_caller]
     pub fn ends(&mut self, most: Duration) -> (Option<i32>, String) {
         let until = Instant::now() + most;
@@ -251,12 +254,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many silos, started at once.
+    /// Starts this many silos at once.
     pub fn start(silos: usize, preset: &'static str) -> Self {
         Self::start_at(Place::new(), silos, preset)
     }
 
-    /// The same over a table that is somewhere already, or will be.
+    /// The same over a table that exists already, or will exist later.
     pub fn start_at(place: Place, silos: usize, preset: &'static str) -> Self {
         let silos = (0..silos)
             .map(|_| Process::start(&place, port(), preset, &[]))
@@ -268,7 +271,7 @@ impl Cluster {
         }
     }
 
-    /// The same, and every one sees all others Active.
+    /// The same, and waits until every silo sees all others Active.
     #[track_caller]
     pub fn started(silos: usize, preset: &'static str) -> Self {
         let cluster = Self::start(silos, preset);
@@ -292,7 +295,7 @@ impl Cluster {
         self.silos[index].address(Duration::from_secs(1))
     }
 
-    /// Everybody runs, sees everybody Active and nobody Dead.
+    /// Every process runs, and sees all silos Active and none Dead.
     #[track_caller]
     pub fn is_whole(&mut self) {
         let silos = self.silos.len();
@@ -338,7 +341,7 @@ impl Cluster {
         }
     }
 
-    /// One more silo of this cluster; all see each other Active.
+    /// Adds one silo to this cluster; waits until all see each other Active.
     #[track_caller]
     pub fn join(&mut self, most: Duration) {
         self.silos
@@ -353,7 +356,7 @@ impl Cluster {
         self.silos.drain(..).map(|silo| silo.port).collect()
     }
 
-    /// All that still run publish one view: the same version and digest.
+    /// Waits until all running silos publish one view: the same version and digest.
     #[track_caller]
     pub fn agree(&self, most: Duration) {
         let until = Instant::now() + most;

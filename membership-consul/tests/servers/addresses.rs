@@ -28,7 +28,7 @@ async fn refused(url: &str, kind: TableErrorKind, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_is_named() {
+async fn servers_that_do_not_answer_are_named() {
     let nobody = format!("127.0.0.1:{}", free_port().unwrap());
     refused(
         &format!("consul://:{SECRET}@{nobody}"),
@@ -48,7 +48,7 @@ async fn who_does_not_answer_is_named() {
         &["no-such-host.invalid:8500"],
     )
     .await;
-    // Listens and never says anything.
+    // A listener that never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let began = Instant::now();
@@ -61,7 +61,7 @@ async fn who_does_not_answer_is_named() {
     assert!(began.elapsed() < Duration::from_secs(20));
 }
 
-/// What is not there is not taken for an empty table.
+/// A server of another kind is not taken for an empty table.
 #[tokio::test]
 async fn another_server_is_not_taken_for_consul() {
     for (answer, kind) in [
@@ -92,9 +92,10 @@ async fn another_server_is_not_taken_for_consul() {
     }
 }
 
-/// Something between that was taken away or put in while the table was in use: what it says of a write says nothing, and is no success.
+/// A proxy that starts to answer while the table is in use: its answer to a write does not show the
+/// outcome, and is no success.
 #[tokio::test]
-async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
+async fn a_foreign_answer_to_a_write_leaves_the_outcome_unknown() {
     for said in [
         "{}",
         "{\"Results\":null,\"Errors\":null}",
@@ -109,7 +110,7 @@ async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
             for stream in listener.incoming() {
                 let (mut stream, mut request) = (stream.unwrap(), [0; 16_384]);
                 let read = stream.read(&mut request).unwrap_or(0);
-                // Where keys are asked for, a Consul without any.
+                // Reads are answered like by a Consul without keys.
                 let answer = match request[..read].starts_with(b"GET") {
                     true => "404 Not Found\r\nX-Consul-Index: 7\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned(),
                     false => format!("200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{said}", said.len()),
@@ -124,7 +125,7 @@ async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
             unknown,
             "{said}"
         );
-        // With the number of rows, so that nothing needs to be read first.
+        // The token carries the number of rows, so that nothing needs to be read first.
         let token = VersionToken::new(TableId::new(7), 3, CommitId::new(3), &2_u64.to_be_bytes());
         for request in [insert(&token, [7]), insert(&token, [7]).again()] {
             assert_eq!(commit_kind(&table, &request).await, unknown, "{said}");
@@ -158,7 +159,7 @@ async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
 }
 
 #[tokio::test]
-async fn what_the_server_cannot_give_is_said() {
+async fn unsupported_options_are_reported() {
     let server = server().await;
     let at = server.address().to_string();
     let wrong = TableErrorKind::Configuration;
@@ -174,7 +175,7 @@ async fn what_the_server_cannot_give_is_said() {
         &[&at, "ns"],
     )
     .await;
-    // A partition it does not know of at all: whoever names one here has the table that everybody has.
+    // This edition has no partitions: a client that names one gets the same table as all others.
     let (apart, all) = (
         connect(&format!("{}?partition=mars", server.url()))
             .await
@@ -200,7 +201,7 @@ async fn what_the_server_cannot_give_is_said() {
         &[&at, "token"],
     )
     .await;
-    // A dead one beside it does no harm.
+    // A dead server in the list does not matter.
     let nobody = free_port().unwrap();
     let two = format!("consul://:{SECRET}@127.0.0.1:{nobody},{at}");
     let table = connect(&two).await.unwrap();
@@ -216,7 +217,7 @@ async fn what_the_server_cannot_give_is_said() {
 }
 
 #[tokio::test]
-async fn certificates_are_looked_at_both_ways() {
+async fn both_sides_check_certificates() {
     let args = vec!["-hcl=verify_incoming = true".to_owned()];
     let options = Options {
         tls: true,
@@ -264,7 +265,7 @@ async fn certificates_are_looked_at_both_ways() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_the_servers_is_said() {
+async fn requests_above_the_limit_are_reported() {
     let args = vec!["-hcl=limits { kv_max_value_size = 20000 txn_max_req_len = 20000 }".to_owned()];
     let options = Options {
         local: true,

@@ -1,4 +1,5 @@
-//! Hints outlive restarts of the server, also one that comes back empty. They cost one open question, and none where nobody listens.
+//! Hints continue after restarts of the server, also when it comes back empty. They cost one open
+//! query, and none without a listener.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ async fn rings(stream: &mut HintStream) -> bool {
     )
 }
 
-/// Everything that was rung for until now.
+/// Takes all hints until now.
 async fn quiet(stream: &mut HintStream) {
     while let Ok(Some(())) = tokio::time::timeout(Duration::from_millis(500), stream.next()).await {
     }
@@ -40,7 +41,7 @@ async fn hints_outlive_restarts_and_an_empty_server() {
         rings(&mut stream).await,
         "a commit after a restart is not heard"
     );
-    // An empty server counts from the beginning: below what the question says.
+    // An empty server counts from the beginning: below the index of the query.
     server.wipe().await.unwrap();
     quiet(&mut stream).await;
     fill(&writer, 1).await;

@@ -1,4 +1,4 @@
-//! What stands in the store, and what others have put there: clauses T9, T12 and T16.
+//! The contents of the store, and keys that other programs wrote: clauses T9, T12 and T16.
 
 use membership_core::{MembershipTable, TableErrorKind};
 
@@ -7,7 +7,7 @@ use crate::support::*;
 use conformance_tests::helpers::*;
 
 #[tokio::test]
-async fn keys_are_as_the_readme_says_and_gone_after_delete() {
+async fn keys_match_the_readme_and_delete_removes_them() {
     let server = server().await;
     let shell = Shell::of(server.url());
     let table = connect(&format!("{}/apps/silos", server.url()))
@@ -72,9 +72,10 @@ async fn a_table_of_orleans_and_other_keys_are_refused_and_left_alone() {
     initialize(&table).await.unwrap();
 }
 
-/// A new store counts its writes from the beginning: the index of the version row may be what it was.
+/// A new store counts its writes from the beginning: the index of the version row may be the same
+/// as before.
 #[tokio::test]
-async fn an_emptied_server_takes_no_commit_of_before() {
+async fn an_emptied_server_accepts_no_old_commit() {
     let server = server().await;
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 3).await;
@@ -99,9 +100,9 @@ async fn an_emptied_server_takes_no_commit_of_before() {
     assert_eq!(read(&table).await.0.rows.len(), 3);
 }
 
-/// Orphans are removed with the table, and alone they are nothing.
+/// Orphans are removed with the table; without a table they mean nothing.
 #[tokio::test]
-async fn orphans_go_with_delete() {
+async fn delete_removes_orphans() {
     let server = server().await;
     let shell = Shell::of(server.url());
     let table = connect(server.url()).await.unwrap();

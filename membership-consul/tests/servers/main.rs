@@ -1,4 +1,5 @@
-//! What is Consul's own: tokens and policies, TLS, several servers, wrong addresses, keys of others, hints over restarts.
+//! Behaviour of Consul alone: tokens and policies, TLS, several servers, wrong addresses, foreign
+//! keys, hints over restarts.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]

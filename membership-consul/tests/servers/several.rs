@@ -1,4 +1,4 @@
-//! Three servers: one is killed, one stands still, two are away. Clauses T5 and T13.
+//! Three servers: one is killed, one is frozen, two are down. Clauses T5 and T13.
 
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> Ve
     loop {
         match table.commit(&request).await {
             Ok(CommitOutcome::Committed(token)) => return token,
-            Ok(CommitOutcome::Conflict(conflict)) => panic!("nobody else commits: {conflict:?}"),
+            Ok(CommitOutcome::Conflict(conflict)) => {
+                panic!("there is no other writer: {conflict:?}")
+            }
             Err(e) if e.next_step() == NextStep::GiveUp => panic!("{e}"),
             Err(e) => {
                 assert!(
@@ -31,7 +33,7 @@ async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> Ve
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_three_may_die_or_stand_still() {
+async fn one_of_three_may_be_killed_or_frozen() {
     let three = ServerSet::start(Kind::Consul, 3, Some(SECRET))
         .await
         .unwrap();
@@ -59,10 +61,10 @@ async fn one_of_three_may_die_or_stand_still() {
     let (now, _) = read(&table).await;
     assert_eq!((now.rows.len() as u64, &now.token), (rows, &token));
 
-    // Without a majority nobody is told that there is nothing.
+    // Without a majority no read reports a missing table.
     servers[0].kill().await.unwrap();
     servers[1].kill().await.unwrap();
-    until("nobody leads", async || {
+    until("there is no leader", async || {
         let kind = read_kind(&table, None).await;
         assert!(
             matches!(kind, Ok(()) | Err(TableErrorKind::Unavailable)),
@@ -80,7 +82,7 @@ async fn one_of_three_may_die_or_stand_still() {
         "{error}"
     );
     tokio::try_join!(servers[0].start_again(), servers[1].start_again()).unwrap();
-    until("somebody leads again", async || {
+    until("there is a leader again", async || {
         read_kind(&table, Some(&token)).await.is_ok()
     })
     .await;

@@ -1,4 +1,4 @@
-//! Who may do what: clauses T4, T13 and T15.
+//! Permissions of tokens: clauses T4, T13 and T15.
 
 use membership_consul::{ConsulConfig, ConsulTable};
 use membership_core::{MembershipTable, ReadRequest, TableErrorKind};
@@ -9,7 +9,7 @@ use crate::support::shell::Shell;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// A token that may do what this policy says.
+/// A token with the permissions of this policy.
 async fn token(shell: &Shell, name: &str, rules: &str) -> String {
     let policy = json!({ "Name": name, "Rules": rules }).to_string();
     let (status, said) = shell.ask(Method::PUT, "/acl/policy", policy).await.unwrap();
@@ -30,7 +30,7 @@ async fn token(shell: &Shell, name: &str, rules: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_policy_of_the_readme_is_enough_and_no_less() {
+async fn the_policy_of_the_readme_is_sufficient_and_necessary() {
     let server = server().await;
     let shell = Shell::of(server.url());
     let address = server.address();
@@ -52,7 +52,7 @@ async fn the_policy_of_the_readme_is_enough_and_no_less() {
         1
     );
 
-    // Who may only look, looks; what it writes is refused, and not called a conflict.
+    // A token that may only read can read. Its writes are refused, and not reported as conflicts.
     let looking = token(
         &shell,
         "people",
@@ -83,7 +83,7 @@ async fn the_policy_of_the_readme_is_enough_and_no_less() {
     );
     assert_eq!(read(&table).await.0.token, at);
 
-    // Whose token may nothing here is told so, and does not see an empty place.
+    // A token without any permission here gets an error, and not an empty table.
     for nobody in [
         token(
             &shell,
@@ -108,9 +108,9 @@ async fn the_policy_of_the_readme_is_enough_and_no_less() {
     table.delete().await.unwrap();
 }
 
-/// A policy may leave out single keys, and Consul does not say that it did.
+/// A policy may hide single keys, and Consul does not report that it did.
 #[tokio::test]
-async fn rows_that_a_token_may_not_see_are_missed() {
+async fn rows_hidden_from_a_token_are_reported() {
     let server = server().await;
     let shell = Shell::of(server.url());
     let all = connect(server.url()).await.unwrap();
@@ -134,7 +134,7 @@ async fn rows_that_a_token_may_not_see_are_missed() {
         text.contains("1 of 3 rows") && text.contains("policy") && text.contains("by hand"),
         "{text}"
     );
-    // Nobody who sees less is told that a row is not there.
+    // A client that sees fewer rows never gets the answer that a row is missing.
     let kind = commit_kind(&table, &update(&at, 1, "x")).await;
     assert!(
         matches!(
@@ -144,7 +144,7 @@ async fn rows_that_a_token_may_not_see_are_missed() {
         "{kind:?}"
     );
     assert_eq!(read(&all).await.0.token, at);
-    // The same when a row was removed past the table; a cluster that is no more than damaged can be removed.
+    // The same after a row was removed by hand. A cluster that is only damaged can be deleted.
     shell
         .remove(&format!("{folder}silo/{hidden}/"))
         .await
@@ -187,7 +187,7 @@ async fn a_token_that_loses_its_rights_says_so() {
         .await
         .unwrap();
     assert!(status.is_success(), "{said}");
-    // Nothing of it looks like a table that is gone, or a conflict.
+    // None of the errors looks like a missing table, or like a conflict.
     until("the policy is gone", async || {
         read_kind(&table, Some(&at)).await.is_err()
     })

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: Consul as the suite's store, and servers of one test.
+//! What the tests of this crate share: Consul as the suite's store, and servers for single tests.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 pub mod shell;
@@ -38,13 +38,13 @@ impl Store for Consul {
         Ok(Raw::new(Shell::of(&backend.url()), cluster))
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH.conflict(2).commit_again(2).delete(2)
     }
 }
 
-/// A server of this test alone, whatever the environment names.
+/// A server for one test alone, whatever the environment names.
 pub async fn server() -> Server {
     suite::locked_server(Kind::Consul, SECRET).await
 }

@@ -1,4 +1,4 @@
-//! What somebody with Consul's own tools has: keys and values, past the contract and past the provider.
+//! Access with Consul's own tools: keys and values, without the provider.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Shell {
         format!("{}/{}/", self.prefix, cluster.store_key())
     }
 
-    /// One request; status and body.
+    /// One request; returns status and body.
     pub async fn ask(
         &self,
         method: Method,
@@ -125,7 +125,8 @@ impl Shell {
         }
     }
 
-    /// Everything below a folder goes, and this stands there instead; at once, as far as a transaction takes it.
+    /// Replaces everything below a folder by these keys; at once, as far as one transaction has
+    /// room for it.
     pub async fn replace(&self, folder: &str, pairs: &[Pair]) -> Result<(), Stop> {
         let first = json!({ "KV": { "Verb": "delete-tree", "Key": folder } });
         let set = |(key, value): &Pair| json!({ "KV": { "Verb": "set", "Key": key, "Value": STANDARD.encode(value) } });
@@ -173,7 +174,7 @@ impl RawAccess for Raw {
         self.shell.put(&key, body).await
     }
 
-    /// Fields without a key of their own stand in the key `version/table`.
+    /// Fields without a key of their own are in the key `version/table`.
     async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
         let folder = format!("{}version/", self.folder);
         let mut row = VersionRowFields::parse(text)?;

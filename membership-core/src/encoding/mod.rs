@@ -1,5 +1,5 @@
-//! Rows as text: JSON that a person can read in any store's own shell, with a layout number, and with every field that this build does not
-//! know kept as it was. Clauses T10 and T12.
+//! Rows as text: JSON that a person can read in the shell of any store. It has a layout number and
+//! keeps every field that this build does not know. Clauses T10 and T12.
 
 mod row;
 mod version_row;
@@ -8,7 +8,7 @@ pub(crate) mod wire;
 pub use row::{decode_entry, encode_entry};
 pub use version_row::{VersionRowError, decode_version_row, encode_version_row};
 
-/// The layout this build writes.
+/// The layout that this build writes.
 pub const LAYOUT: u32 = 1;
-/// The smallest layout that can read what this build writes.
+/// The smallest layout that can read the rows of this build.
 pub const MIN_LAYOUT: u32 = 1;

@@ -19,15 +19,16 @@ struct Layout {
     min_layout: u32,
 }
 
-/// The stored text of an entry.
+/// Returns the stored text of an entry.
 #[must_use]
 pub fn encode_entry(entry: &MembershipEntry) -> String {
     let mut entry = std::borrow::Cow::Borrowed(entry);
-    // What a newer build wrote about its layout is written anew by this one.
+    // The layout number of a newer build is replaced by that of this build.
     if entry.extra.0.contains_key("layout") {
         entry.to_mut().extra.0.remove("layout");
     }
-    // Serializing plain data with string keys cannot fail; an empty body would be an undecodable row, never a lost one.
+    // Serializing plain data with string keys cannot fail. An empty body would be an undecodable
+    // row, never a lost one.
     serde_json::to_string(&Write {
         layout: LAYOUT,
         entry: &entry,
@@ -35,10 +36,11 @@ pub fn encode_entry(entry: &MembershipEntry) -> String {
     .unwrap_or_default()
 }
 
-/// The entry that a stored text means, or why it means none.
+/// Decodes the stored text of a row into its entry.
 ///
 /// # Errors
-/// A sentence for the operator: damaged text, a newer layout, a body that belongs to another key, or a value out of range.
+/// A sentence for the operator: damaged text, a newer layout, a body that belongs to another key,
+/// or a value out of range.
 pub fn decode_entry(key: &str, body: &str) -> Result<MembershipEntry, String> {
     let layout: Layout = serde_json::from_str(body).map_err(|e| format!("not a silo row: {e}"))?;
     if layout.min_layout > LAYOUT {
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_why() {
+    fn an_undecodable_row_gives_the_reason() {
         let e = full();
         let (key, body) = (e.address.row_key(), encode_entry(&e));
         for (bad, why) in [

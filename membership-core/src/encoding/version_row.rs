@@ -9,20 +9,20 @@ use crate::{MAX_SAFE_INTEGER, VersionRow};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VersionRowError {
-    /// Not written by this library.
+    /// The text was not written by this library.
     #[error("the table is not one of ours: {0}; use another table, prefix or file")]
     Foreign(String),
-    /// Written by a newer build that this one must not touch.
+    /// The row was written by a newer build; this build must not change it.
     #[error(
         "the table has layout {layout} and needs at least layout {min_layout}; this build knows {LAYOUT}: update it"
     )]
     NewerLayout {
         /// The layout of the last writer.
         layout: u32,
-        /// The smallest layout that may read it.
+        /// The smallest layout that may read the row.
         min_layout: u32,
     },
-    /// Ours, but damaged.
+    /// The row belongs to this library but is damaged.
     #[error("the version row is damaged: {0}; run `membership doctor`")]
     Damaged(String),
 }
@@ -33,17 +33,18 @@ struct Layout {
     min_layout: u32,
 }
 
-/// The stored text of a version row.
+/// Returns the stored text of a version row.
 #[must_use]
 pub fn encode_version_row(row: &VersionRow) -> String {
-    // Plain data with string keys; cannot fail. An empty text reads as foreign and is refused.
+    // Serializing plain data with string keys cannot fail. An empty text would read as foreign and
+    // be refused.
     serde_json::to_string(row).unwrap_or_default()
 }
 
-/// The version row that a stored text means.
+/// Decodes the stored text of a version row.
 ///
 /// # Errors
-/// [`VersionRowError`], by what the operator should do.
+/// [`VersionRowError`], classified by what the operator should do.
 pub fn decode_version_row(text: &str) -> Result<VersionRow, VersionRowError> {
     let layout: Layout = serde_json::from_str(text).map_err(|e| {
         VersionRowError::Foreign(format!("its version row has no layout mark ({e})"))
@@ -81,7 +82,7 @@ mod tests {
     use crate::{SharedSettings, TableId};
 
     #[test]
-    fn reads_what_it_writes_and_keeps_what_it_does_not_know() {
+    fn a_round_trip_keeps_unknown_fields() {
         let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
         let text = encode_version_row(&row);
         assert_eq!(decode_version_row(&text), Ok(row));
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_foreign_newer_and_damaged_apart() {
+    fn distinguishes_foreign_newer_and_damaged() {
         let text = encode_version_row(&VersionRow::initial(
             TableId::new(7),
             SharedSettings::default(),

@@ -1,4 +1,5 @@
-//! Texts of the table inside binary messages: a row travels as the very bytes that are stored, so that digests agree and nothing unknown is lost.
+//! Texts of the table inside binary messages. A row travels as its stored bytes, so that digests
+//! agree and unknown fields are kept.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -17,10 +18,11 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
-/// More rows than any cluster has. A row takes far more room in memory than the two bytes it may have on the wire.
+/// Upper bound of the rows in one message; no cluster has more. A row takes far more room in memory
+/// than its minimum of two bytes on the wire.
 pub(crate) const MAX_ROWS: usize = 1 << 17;
 
-/// A list of at most [`MAX_ROWS`] elements; a longer one is an error as soon as it is too long.
+/// Deserializes a list of at most [`MAX_ROWS`] elements; fails at the first element beyond that.
 pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -48,7 +50,7 @@ pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     d.deserialize_seq(Bounded(std::marker::PhantomData))
 }
 
-/// A version row as its stored text.
+/// Serializes a version row as its stored text.
 pub(crate) mod version_row {
     use super::{Deserialize, Deserializer, Serializer};
     use crate::VersionRow;
@@ -68,7 +70,7 @@ pub(crate) mod version_row {
     }
 }
 
-/// Anything with unknown fields as JSON text.
+/// Serializes a value with unknown fields as JSON text.
 pub(crate) mod json {
     use super::{Deserialize, Deserializer, Serialize, Serializer};
 

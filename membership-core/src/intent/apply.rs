@@ -1,5 +1,6 @@
-//! The one pure function that turns intents into changes of the table: which comes first, what waits, and one answer for each.
-//! Who may do what is in the neighbouring files (lives, votes, retention). It never looks at anything but its arguments.
+//! The pure function that turns intents into changes of the table. It decides the order, which
+//! intents wait for a later commit, and one answer for each intent. The rules for single actions
+//! are in the neighbouring files (lives, votes, retention). It uses nothing but its arguments.
 //! Rules: "Writing" in the protocol; invariants P3, P5, P9.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,20 +12,22 @@ use crate::{
     Suspicion, TableLimits, VersionToken,
 };
 
-/// What the caller has seen with its own eyes and the table does not say.
+/// What the caller has observed itself and the table does not contain.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Observed {
-    /// Rows whose heartbeat stands still.
+    /// Silos whose heartbeat is stale.
     pub stale: BTreeSet<SiloAddress>,
-    /// Rows that answered me within the failure window: these are not stale, whatever `stale` says.
+    /// Silos that answered the caller within the failure window. They are not stale, whatever
+    /// `stale` says.
     pub answered: BTreeSet<SiloAddress>,
-    /// When I first saw each vote in the table (suspect, accuser), by my monotonic clock, while I was reading it. The wall time is the
-    /// vote's own: it says which of the accuser's votes was seen.
+    /// When the caller first saw each vote (suspect, accuser) in the table, by its monotonic clock,
+    /// while it was reading the table. The wall time is that of the vote: it identifies which of
+    /// the accuser's votes was seen.
     pub first_seen: BTreeMap<(SiloAddress, SiloAddress), (crate::WallTime, MonoTime)>,
 }
 
-/// What becomes of a batch of intents.
+/// The result of applying a batch of intents.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Applied {
@@ -32,11 +35,12 @@ pub struct Applied {
     pub inserts: Vec<MembershipEntry>,
     /// Rows to update, by address.
     pub updates: Vec<MembershipEntry>,
-    /// Keys of rows to remove.
+    /// Keys of the rows to remove.
     pub removes: Vec<String>,
-    /// One answer for each intent, in their order.
+    /// One answer for each intent, in the order of the intents.
     pub answers: Vec<Answer>,
-    /// What did not fit, in order. A removal of which a part fitted is answered Applied, and the remainder stands here under the same id.
+    /// Intents that did not fit, in order. A removal that fitted in part is answered Applied, and
+    /// its remainder is here under the same id.
     pub rest: Vec<Intent>,
 }
 
@@ -47,7 +51,7 @@ impl Applied {
         self.inserts.is_empty() && self.updates.is_empty() && self.removes.is_empty()
     }
 
-    /// The commit that makes these changes.
+    /// Builds the commit that makes these changes.
     #[must_use]
     pub fn into_request(
         self,
@@ -65,8 +69,8 @@ impl Applied {
     }
 }
 
-/// In which order a batch is applied. Deaths come first, because they must not wait behind anything, and because they free others from
-/// having to reach the dead; removals come last, because nothing waits for them.
+/// The order in which a batch is applied. Deaths come first: they must not wait, and the dead then
+/// need not be contacted by others. Removals come last, because nothing waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Death,
@@ -78,35 +82,41 @@ enum Class {
     Removal,
 }
 
-/// What every rule may look at besides the rows.
+/// The inputs of every rule besides the rows.
 pub(super) struct Context<'a> {
     pub(super) observed: &'a Observed,
     pub(super) stale: BTreeSet<SiloAddress>,
     pub(super) now: Now,
 }
 
-/// Applies a batch to a snapshot: what to commit against it, and one answer for each intent. Pure and deterministic.
+/// Applies a batch to a snapshot. Returns what to commit against it and one answer for each intent.
+/// Pure and deterministic.
 ///
-/// * Deaths come first, then leaves, shutdowns, activations, joins, votes that do not kill, and removals; each intent sees what the earlier
-///   ones left. One author's intents keep their order, except removals, which nothing depends on.
-/// * An intent is done whole or not at all, except that a removal may be split. What does not fit `limits` is [`Answer::Queued`] and in
-///   `rest`, and so are the later intents of its author; what would not fit alone is [`Refusal::TooLarge`].
-/// * Several changes of one row become one.
-/// * What the cluster shares (votes needed, their expiry) comes from the snapshot's version row; `config` is for what is this silo's own
-///   affair, which today is nothing.
+/// * Deaths come first, then leaves, shutdowns, activations, joins, votes that do not kill, and
+///   removals. Each intent sees the result of the earlier ones. Intents of one author keep their
+///   order, except removals, which nothing depends on.
+/// * An intent is done as a whole or not at all, except that a removal may be split. An intent that
+///   exceeds `limits` together with the others is answered [`Answer::Queued`] and is in `rest`, and
+///   so are the later intents of its author. An intent that exceeds them alone is answered
+///   [`Refusal::TooLarge`].
+/// * Several changes of one row become one change.
+/// * Shared settings (votes needed, their expiry) come from the snapshot's version row. `config` is
+///   for settings of this silo alone; none is used today.
 ///
 /// ```
 /// use membership_core::intent::{Action, Answer, Intent, Observed, apply};
 /// use membership_core::{
-///     Config, InstanceId, IntentId, MembershipEntry, Now, Rows, SharedSettings, Snapshot, TableId, TableLimits, VersionRow, WallTime,
+///     Config, InstanceId, IntentId, MembershipEntry, Now, Rows, SharedSettings, Snapshot, TableId,
+///     TableLimits, VersionRow, WallTime,
 /// };
 /// let version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
 /// let empty = Snapshot::new(version_row.token(&[]), version_row, Rows::new());
 /// let me = "10.0.0.1:7100@1".parse()?;
 /// let entry = MembershipEntry::new(me, InstanceId::new(7), WallTime::from_millis(1));
-/// let join = Intent { id: IntentId::new(1), author: Some(me), action: Action::Join(Box::new(entry)) };
+/// let join = Intent::new(IntentId::new(1), Some(me), Action::Join(Box::new(entry)));
 /// let limits = TableLimits::new(100, 65_536, 1 << 20, 5_000);
-/// let applied = apply(&empty, &Observed::default(), &[join], Now::default(), &Config::default(), &limits);
+/// let (observed, config) = (Observed::default(), Config::default());
+/// let applied = apply(&empty, &observed, &[join], Now::default(), &config, &limits);
 /// assert_eq!(applied.answers, [Answer::Applied { version: 1 }]);
 /// assert_eq!(applied.inserts[0].address, me);
 /// # Ok::<(), membership_core::ParseSiloError>(())
@@ -156,7 +166,8 @@ pub fn apply(
     }
 }
 
-/// Plans one intent and puts it into the working state, if it may be done and fits. Also gives what of it remains to be done later.
+/// Plans one intent and applies it to the working state if it is allowed and fits. Also returns the
+/// part that remains for a later commit.
 fn one(
     working: &mut Working<'_>,
     context: &Context<'_>,
@@ -202,12 +213,12 @@ fn one(
     }
 }
 
-/// Whether an intent that did not fit any more would fit as the only one.
+/// Checks that an intent that did not fit would fit alone.
 fn alone(working: &Working<'_>, context: &Context<'_>, intent: &Intent) -> Result<(), String> {
     let mut alone = working.fresh();
     match plan(&alone, context, intent) {
         Planned::Change(change) => alone.put(change),
-        // It depends on what this commit does: the next one will tell.
+        // The answer depends on the rest of this commit; the next commit decides.
         Planned::Answer(_) => Ok(()),
     }
 }
@@ -231,13 +242,14 @@ fn plan(working: &Working<'_>, context: &Context<'_>, intent: &Intent) -> Planne
     }
 }
 
-/// The next intent to look at.
+/// The next intent to apply.
 struct Next {
     index: usize,
     lane: usize,
 }
 
-/// The batch in the order it is applied: one lane per author, always the lane whose first intent is the most urgent.
+/// The batch in the order of application: one lane per author; the next intent is the most urgent
+/// head of a lane.
 struct Queue {
     lanes: Vec<VecDeque<(Class, usize)>>,
     heads: BTreeSet<(Class, usize, usize)>,
@@ -293,7 +305,7 @@ impl Queue {
         Some(Next { index, lane })
     }
 
-    /// Takes out everything that its author wants after `next`, which has to wait.
+    /// Removes and returns all later intents of the author of `next`, which has to wait.
     fn hold(&mut self, next: &Next) -> Vec<usize> {
         if let Some(&(class, index)) = self.lanes[next.lane].front() {
             self.heads.remove(&(class, index, next.lane));

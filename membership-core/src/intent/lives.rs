@@ -1,5 +1,6 @@
-//! Rules of one silo's life: join, become active, shut down, leave, be evicted. Status only moves forward, and Dead is final (P3).
-//! A silo becomes Active only after contact with everybody it must reach (P9).
+//! Rules of the life of one silo: join, become active, shut down, leave, be evicted. The status
+//! only moves forward, and Dead is final (P3). A silo becomes Active only after contact with every
+//! silo that it must reach (P9).
 
 use std::collections::BTreeSet;
 
@@ -8,11 +9,11 @@ use super::working::{Change, Planned, Working};
 use super::{Answer, Refusal};
 use crate::{CauseOfDeath, Death, MembershipEntry, Row, SiloAddress, SiloStatus, WallTime};
 
-/// A newcomer leaves this much of a row's size free for the votes and the death that may be written into it later, but no more than a
-/// quarter: a handful of votes with evidence have some 300 bytes each.
+/// The bytes of a row that a new silo must leave free for later votes and its death, but at most a
+/// quarter of the row limit. A vote with evidence takes about 300 bytes.
 const RESERVED_BYTES: usize = 4096;
 
-/// Older rows at the endpoint of `silo` that are not Dead: a join ends them.
+/// Older rows at the endpoint of `silo` that are not Dead. A join ends them.
 pub(super) fn predecessors<'a>(
     working: &'a Working<'_>,
     silo: &SiloAddress,
@@ -45,7 +46,8 @@ pub(super) fn join(
         Some(mine) if mine.instance_id == entry.instance_id => {
             return Planned::Answer(Answer::Moot);
         }
-        // Another process chose my very epoch and was first: I am not the newest here.
+        // Another process chose the same epoch and committed first: this silo is not the newest at
+        // its endpoint.
         Some(_) => return refuse(Refusal::Superseded(me)),
         None => {}
     }
@@ -117,7 +119,8 @@ pub(super) fn become_active(
     if !missing.is_empty() {
         return refuse(Refusal::NotContacted(missing));
     }
-    // Two that become Active together must have named each other; else the later one waits until the earlier is Active.
+    // Two silos that become Active in one commit must have contacted each other; otherwise the
+    // second waits until the first is Active.
     let strangers = |(other, met): (&SiloAddress, &BTreeSet<SiloAddress>)| {
         !contacted.contains(other) || !met.contains(&silo)
     };
@@ -206,7 +209,7 @@ pub(super) fn leave(
     }
 }
 
-/// The row of a silo as the intents so far leave it.
+/// The row of a silo after the intents so far.
 pub(super) fn find<'a>(
     working: &'a Working<'_>,
     silo: &SiloAddress,
@@ -221,7 +224,7 @@ pub(super) fn find<'a>(
     }
 }
 
-/// The newest incarnation at the endpoint of `silo`, if it is newer.
+/// The newest incarnation at the endpoint of `silo`, if it is newer than `silo`.
 fn newer(working: &Working<'_>, silo: &SiloAddress) -> Option<SiloAddress> {
     working
         .after()
@@ -232,7 +235,8 @@ fn newer(working: &Working<'_>, silo: &SiloAddress) -> Option<SiloAddress> {
         .filter(|a| a.is_successor_of(silo))
 }
 
-/// The row after its death. Where the store's limit would keep a silo alive, older votes give way.
+/// The row after the silo's death. The oldest votes are dropped where the row would exceed the
+/// store's limit.
 pub(super) fn dead(
     working: &Working<'_>,
     mut entry: MembershipEntry,
@@ -249,7 +253,7 @@ pub(super) fn dead(
     entry
 }
 
-/// Drops votes that may go, oldest first, until the row fits the store.
+/// Drops votes that may be dropped, oldest first, until the row fits the store.
 pub(super) fn shrink(
     working: &Working<'_>,
     entry: &mut MembershipEntry,

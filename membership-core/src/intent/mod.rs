@@ -1,4 +1,5 @@
-//! What a silo wants of the table, as data. Intents are serializable and idempotent: applying one twice changes nothing more.
+//! What a silo wants to change in the table, as data. Intents are serializable and idempotent:
+//! applying one twice has the same effect as applying it once.
 
 mod apply;
 mod lives;
@@ -15,94 +16,95 @@ use serde::{Deserialize, Serialize};
 
 use crate::{IntentId, MembershipEntry, SiloAddress, Suspicion};
 
-/// What a silo wants of the table.
+/// A change that a silo wants to make to the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Intent {
-    /// Its name, so that its answer finds the one who asked.
+    /// Matches the answer to the intent.
     pub id: IntentId,
-    /// Who wants it; none when a person or another program does.
+    /// The silo that wants the change; `None` when a person or another program does.
     pub author: Option<SiloAddress>,
-    /// What.
+    /// The change.
     pub action: Action,
 }
 
 impl Intent {
-    /// What this author (none = no silo) wants, under this name.
+    /// Creates an intent with this id and this author (`None` = not a silo).
     #[must_use]
     pub const fn new(id: IntentId, author: Option<SiloAddress>, action: Action) -> Self {
         Self { id, author, action }
     }
 }
 
-/// The things a silo can want.
+/// The changes that a silo can want.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Action {
-    /// Put my row in, as Joining; older rows at my endpoint end as superseded in the same commit.
+    /// Insert the author's row as Joining. The same commit ends older rows at its endpoint as
+    /// superseded.
     Join(Box<MembershipEntry>),
-    /// Turn my Joining row Active.
+    /// Change the author's row from Joining to Active.
     BecomeActive {
-        /// Whose row.
+        /// The silo that becomes Active.
         silo: SiloAddress,
-        /// Everybody it had two-way contact with (invariant P9).
+        /// Every silo that it had two-way contact with (invariant P9).
         contacted: Vec<SiloAddress>,
     },
-    /// Vote against a silo, and declare it dead if that is enough.
+    /// Vote against a silo, and declare it dead if there are enough votes.
     Suspect {
-        /// Against whom.
+        /// The silo that is voted against.
         suspect: SiloAddress,
-        /// The votes: the author's own, and that of a consenting intermediary.
+        /// The votes: that of the author, and that of an intermediary that consents.
         votes: Vec<Suspicion>,
     },
     /// End a silo without a vote.
     Evict {
-        /// Whom.
+        /// The silo to evict.
         silo: SiloAddress,
-        /// Who asked, for the row.
+        /// Who requested the eviction; kept in the row.
         by: String,
-        /// Why, for the row.
+        /// The reason; kept in the row.
         reason: String,
     },
     /// Publish that a silo is leaving.
     BeginShutdown {
-        /// Who.
+        /// The silo that leaves.
         silo: SiloAddress,
-        /// Without draining: Stopping instead of ShuttingDown.
+        /// Leave without draining: Stopping instead of ShuttingDown.
         fast: bool,
     },
-    /// End my own row, cause `left`.
+    /// End the author's row with cause `left`.
     Leave {
-        /// Who.
+        /// The silo that leaves.
         silo: SiloAddress,
     },
     /// Remove rows of Dead silos.
     RemoveDefunct {
-        /// Which; rows that are not Dead any more, or gone, are passed over.
+        /// The silos. Rows that are missing or not Dead are skipped.
         silos: Vec<SiloAddress>,
     },
 }
 
-/// What became of an intent.
+/// The result of an intent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
-    /// It is in the commit that makes this version.
+    /// The intent is in the commit that makes this version.
     Applied {
-        /// The version.
+        /// That version.
         version: u64,
     },
-    /// There is nothing left to do: the table already says so, or it no longer matters.
+    /// There is nothing to do: the table already has the change, or the change no longer matters.
     Moot,
-    /// It must not be done.
+    /// The intent is not allowed.
     Refused(Refusal),
-    /// It did not fit this time and waits for the next commit.
+    /// The intent did not fit and waits for the next commit.
     Queued,
 }
 
-/// Why an intent must not be done.
+/// Why an intent is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -113,30 +115,30 @@ pub enum Refusal {
     /// The silo is Dead.
     #[error("{0} is Dead, and dead is final")]
     Dead(SiloAddress),
-    /// A newer epoch of the same endpoint is in the table.
+    /// The table has a newer epoch of the same endpoint.
     #[error("{0} is a newer incarnation at the same address")]
     Superseded(SiloAddress),
-    /// The row that is in the way cannot be decoded.
+    /// The row that the intent would change cannot be decoded.
     #[error("row {0} cannot be decoded; run `membership doctor`")]
     Undecodable(String),
     /// These Active silos have not been contacted.
     #[error("not every Active silo was contacted: {} missing", .0.len())]
     NotContacted(Vec<SiloAddress>),
-    /// Only Active silos may vote (a Joining one only where no live Active one exists).
+    /// Only Active silos may vote (a Joining silo only when there is no live Active silo).
     #[error("{0} may not vote: it is not Active")]
     NotAVoter(SiloAddress),
-    /// The status does not allow it.
+    /// The status of the silo does not allow it.
     #[error("{silo} is {status}")]
     WrongStatus {
-        /// Who.
+        /// The silo.
         silo: SiloAddress,
-        /// What it is.
+        /// Its status.
         status: crate::SiloStatus,
     },
-    /// Whoever asked stopped, or its table is no longer the one it knew: nobody waits for the outcome any more.
+    /// The silo stopped, or its table is no longer the one it knew, before the intent was settled.
     #[error("the silo stopped, or lost its table, before this was settled: look at the table")]
     Abandoned,
-    /// It cannot fit this store, not even alone.
+    /// The intent exceeds a limit of this store even in a commit of its own.
     #[error("it exceeds a limit of the store: {0}")]
     TooLarge(String),
 }

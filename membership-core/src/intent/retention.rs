@@ -1,5 +1,6 @@
-//! How long rows of Dead silos are kept: those that ended in peace for minutes, the others long enough to be looked into.
-//! A row is never removed so soon that somebody might miss the death it tells of.
+//! How long rows of Dead silos are kept: minutes after a normal end, and long enough for an
+//! investigation after any other. A row is never removed before the other silos can have seen the
+//! death.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,15 +9,21 @@ use std::time::Duration;
 use super::working::Working;
 use crate::{CauseOfDeath, Config, Death, Rows, SiloAddress, SiloStatus, Snapshot, WallTime};
 
-/// No row goes sooner after its silo's death than this ("Heartbeats and cleaning" in the protocol).
+/// Minimum time that a row is kept after the death of its silo ("Heartbeats and cleaning" in the
+/// protocol).
 const KEPT_AT_LEAST: Duration = Duration::from_secs(120);
 
-/// The rows that the leader should remove now, by address: silos that left or were superseded more than
-/// [`left_silo_expiration`](Config::left_silo_expiration) ago; others that died more than
-/// [`defunct_silo_expiration`](Config::defunct_silo_expiration) ago, or that are not among the newest
-/// [`max_defunct_silo_entries`](Config::max_defunct_silo_entries) of them. Never one that died within 2 min, or within the time that a vote
-/// counts, and never before the older silos at its address are gone. Clocks are wrong: a death is at least as old as `seen` says, which is for how
-/// long the caller has seen it; one that lies in the future counts as just now.
+/// The rows that the leader should remove now, by address:
+///
+/// * silos that left or were superseded more than
+///   [`left_silo_expiration`](Config::left_silo_expiration) ago;
+/// * other silos that died more than [`defunct_silo_expiration`](Config::defunct_silo_expiration)
+///   ago, or that are not among the newest
+///   [`max_defunct_silo_entries`](Config::max_defunct_silo_entries) of them.
+///
+/// A row stays for at least 2 min and for as long as a vote counts, and until the rows of older
+/// silos at its address are gone. Because clocks can be wrong, a death is at least as old as `seen`
+/// returns: the time for which the caller has seen it. A death in the future counts as new.
 #[must_use]
 pub fn defunct(
     snapshot: &Snapshot,
@@ -32,7 +39,7 @@ pub fn defunct(
         .filter_map(|e| Some((e.address, e.death.as_ref()?)));
     let (peaceful, mut others): (Vec<_>, Vec<_>) =
         dead.partition(|(_, d)| matches!(d.cause, CauseOfDeath::Left | CauseOfDeath::Superseded));
-    // Versions order deaths better than clocks do.
+    // Versions order deaths more reliably than clocks.
     others.sort_by_key(|(silo, d)| Reverse((d.version, d.at, *silo)));
     let most = usize::try_from(config.max_defunct_silo_entries).unwrap_or(usize::MAX);
     let others = others
@@ -49,9 +56,9 @@ pub fn defunct(
     oldest_first(&snapshot.rows, gone)
 }
 
-/// In the order of addresses, without those that an older silo at the same address would outlive in the table. Whoever comes next at that
-/// address counts on from the newest silo that it finds there, if its clock is behind; what it must not find is one that is older than the
-/// newest there ever was.
+/// The silos in the order of addresses, without each silo whose row an older silo at the same
+/// address would outlive. A silo whose clock is behind derives its epoch from the newest row at its
+/// address; the newest row must therefore not be removed while an older one stays.
 pub(crate) fn oldest_first(rows: &Rows, silos: BTreeSet<SiloAddress>) -> Vec<SiloAddress> {
     let mut gone: Vec<SiloAddress> = Vec::with_capacity(silos.len());
     for silo in silos {
@@ -60,7 +67,7 @@ pub(crate) fn oldest_first(rows: &Rows, silos: BTreeSet<SiloAddress>) -> Vec<Sil
             .map(|e| e.address)
             .take_while(|other| *other < silo);
         let last_gone = gone.last().copied();
-        // Those at the same address that go are just before it.
+        // The silos at the same address that are removed directly precede this one.
         if older
             .last()
             .is_none_or(|newest_older| last_gone == Some(newest_older))
@@ -71,8 +78,9 @@ pub(crate) fn oldest_first(rows: &Rows, silos: BTreeSet<SiloAddress>) -> Vec<Sil
     gone
 }
 
-/// Which of these rows a commit may remove: Dead before it, so that every death is seen in at least one version; and none that an older silo
-/// at its address would outlive. In the order of addresses, once each, so that a part of them from the first on may be removed, too.
+/// The rows of `silos` that a commit may remove. Each is Dead before the commit, so that every
+/// death is visible in at least one version, and no older row at its address stays. The result is
+/// in the order of addresses without duplicates, so that any prefix of it may be removed, too.
 pub(super) fn removable(working: &Working<'_>, silos: &[SiloAddress]) -> Vec<SiloAddress> {
     let is_dead = |silo: &SiloAddress| {
         working

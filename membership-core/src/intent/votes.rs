@@ -1,6 +1,7 @@
-//! Votes: who may cast one, which ones count, how many are needed, and what a suspect's row looks like afterwards. Invariant P5.
+//! Votes: which silos may vote, which votes count, how many are needed, and the suspect's row after
+//! a vote. Invariant P5.
 //!
-//! The partition rule and the question whether to vote at all are not here: they belong to whoever suspects.
+//! The partition rule and the decision to vote are not here; they belong to the silo that suspects.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,11 +15,11 @@ use crate::{
     Suspicion, SuspicionReason,
 };
 
-/// How many more votes than needed a row keeps, as evidence.
+/// How many votes beyond the needed number a row keeps as evidence.
 const SPARE_VOTES: usize = 3;
 
-/// How many votes declare a silo dead at this version: what the cluster has agreed on, but never more than half of the live silos (rounded
-/// up), and never none. Live = Active and not in `stale`.
+/// How many votes declare a silo dead at this version: the number in the shared settings, but at
+/// most half of the live silos (rounded up) and at least one. Live = Active and not in `stale`.
 #[must_use]
 pub fn needed_votes(snapshot: &Snapshot, stale: &BTreeSet<SiloAddress>) -> u32 {
     let live = snapshot
@@ -35,8 +36,9 @@ pub fn needed_votes(snapshot: &Snapshot, stale: &BTreeSet<SiloAddress>) -> u32 {
         .max(1)
 }
 
-/// The votes against `suspect` that count at this version: fresh, of Active accusers, one per endpoint (the newest). Votes that it is stuck
-/// count only while it is Joining. Empty when it has no row.
+/// The votes against `suspect` that count at this version: fresh, from Active accusers, one per
+/// endpoint (the newest). Votes for the reason "stuck" count only while the suspect is Joining.
+/// Empty when the suspect has no row.
 #[must_use]
 pub fn fresh_votes<'a>(
     snapshot: &'a Snapshot,
@@ -63,7 +65,8 @@ pub fn fresh_votes<'a>(
     votes
 }
 
-/// Whether a vote is recent enough: I saw it appear within the expiry on my monotonic clock, or it says so and our clocks agree.
+/// Whether a vote is recent enough: this silo saw it appear within the expiry by its monotonic
+/// clock, or the time of the vote is within the expiry of this silo's wall clock.
 fn is_fresh(
     suspect: &SiloAddress,
     vote: &Suspicion,
@@ -78,7 +81,7 @@ fn is_fresh(
     saw_it_appear || now.wall.distance(vote.at) <= expiry
 }
 
-/// Only Active silos accuse, and nobody accuses itself or another incarnation of itself.
+/// Only Active silos accuse, and no silo accuses itself or another incarnation of itself.
 fn may_accuse(snapshot: &Snapshot, accuser: &SiloAddress, suspect: &SiloAddress) -> bool {
     !accuser.same_endpoint(suspect) && is_active(snapshot, accuser)
 }
@@ -98,13 +101,13 @@ fn has_reason(suspect: &MembershipEntry, vote: &Suspicion) -> bool {
     }
 }
 
-/// A suspect's row with the votes of one or more intents in it.
+/// A suspect's row with the votes of one or more intents.
 struct Ballot<'a, 'b> {
     working: &'a Working<'b>,
     context: &'a Context<'b>,
     entry: MembershipEntry,
     needed: usize,
-    /// The accusers whose votes are new in the row.
+    /// The accusers whose votes this commit adds to the row.
     written: BTreeSet<SiloAddress>,
 }
 
@@ -120,13 +123,14 @@ impl<'a, 'b> Ballot<'a, 'b> {
         }
     }
 
-    /// Whether somebody may vote: Active in what the commit is based on, and not ended by it so far.
+    /// Whether a silo may vote: it is Active in the snapshot and after the intents so far.
     fn votes(&self, silo: &SiloAddress) -> bool {
         is_active(self.working.before(), silo) && is_active(self.working.after(), silo)
     }
 
     fn is_legal(&self, author: &SiloAddress, vote: &Suspicion) -> bool {
-        // A vote is written down by its accuser, or by the one at whose request the accuser probed.
+        // A vote is written by its accuser, or by the silo that requested the accuser's indirect
+        // probe.
         let own = vote.accuser == *author || vote.evidence.via == Some(*author);
         own && !vote.accuser.same_endpoint(&self.entry.address) && self.votes(&vote.accuser)
     }
@@ -151,7 +155,7 @@ impl<'a, 'b> Ballot<'a, 'b> {
             && self.is_fresh(vote)
     }
 
-    /// Puts a vote in, in place of the accuser's older one.
+    /// Adds a vote; it replaces the accuser's older one.
     fn add(&mut self, vote: &Suspicion) {
         let Some(place) = self
             .entry
@@ -164,7 +168,8 @@ impl<'a, 'b> Ballot<'a, 'b> {
             return;
         };
         let stored = &self.entry.suspicions[place];
-        // A vote from a clock that has since been set back must not silence its accuser for ever.
+        // The accuser's clock may have been set back since its older vote. The older vote must not
+        // block the new one for ever.
         let expiry = self.working.before().version_row.settings.vote_expiration();
         let set_back = vote.at < stored.at
             && self.context.now.wall.distance(vote.at) <= expiry
@@ -175,7 +180,8 @@ impl<'a, 'b> Ballot<'a, 'b> {
         }
     }
 
-    /// How the suspect ends, if the votes are enough. SuspicionReason are counted apart; accusers at one endpoint count once.
+    /// The cause of death if there are enough votes. Votes are counted separately for each
+    /// [`SuspicionReason`]; accusers at one endpoint count once.
     fn verdict(&self) -> Option<CauseOfDeath> {
         let count = |reason: SuspicionReason| {
             let votes = self
@@ -197,8 +203,9 @@ impl<'a, 'b> Ballot<'a, 'b> {
         }
     }
 
-    /// The row, with the votes in order and no more than needed + 3 of them. Those that do not count go first, then the oldest; and where
-    /// the store has no room for the row, those that do not count go too.
+    /// The row with its votes in order of time, at most needed + 3 of them. Votes that do not count
+    /// are dropped first, then the oldest. Votes that do not count are also dropped when the row
+    /// exceeds the store's limit.
     fn into_row(mut self, verdict: Option<CauseOfDeath>, author: SiloAddress) -> MembershipEntry {
         let rank =
             |v: &Suspicion| u8::from(self.counts(v)) + u8::from(self.written.contains(&v.accuser));
@@ -231,7 +238,7 @@ impl<'a, 'b> Ballot<'a, 'b> {
     }
 }
 
-/// Whether all the votes of a batch against one silo together would end it.
+/// Whether the votes of a batch against one silo together would end it.
 pub(super) fn would_kill(
     working: &Working<'_>,
     context: &Context<'_>,
@@ -269,13 +276,13 @@ pub(super) fn suspect(
     };
     let mut ballot = Ballot::new(working, context, entry);
     let Some(author) = author else {
-        // Whoever is no silo evicts.
+        // A person or a program cannot vote; it evicts.
         return refuse(Refusal::NotAVoter(
             votes.first().map_or(suspect, |v| v.accuser),
         ));
     };
     if !ballot.votes(&author) {
-        // Who becomes Active in this commit votes in the next one.
+        // A silo that becomes Active in this commit votes in the next one.
         let soon = working.activated().contains_key(&author) && is_active(working.after(), &author);
         return if soon {
             Planned::Answer(Answer::Queued)

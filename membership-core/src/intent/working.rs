@@ -1,27 +1,27 @@
-//! The table as the intents applied so far leave it, and how much still fits into the commit.
-//! Knows no rule about silos; it must never take a change in part.
+//! The table after the intents applied so far, and the room that is left in the commit. It has no
+//! rules about silos and never applies a change in part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Answer;
 use crate::{MembershipEntry, Row, SiloAddress, Snapshot, TableLimits};
 
-/// What one intent comes to.
+/// The plan for one intent.
 pub(super) enum Planned {
-    /// Nothing to write.
+    /// There is nothing to write.
     Answer(Answer),
-    /// These rows, together.
+    /// The rows to write together.
     Change(Change),
 }
 
 /// The rows that one intent writes.
 #[derive(Default)]
 pub(super) struct Change {
-    /// As they will be.
+    /// The rows as they will be.
     pub(super) rows: Vec<MembershipEntry>,
-    /// Votes it writes, as (suspect, accuser).
+    /// The votes it writes, as (suspect, accuser).
     pub(super) votes: Vec<(SiloAddress, SiloAddress)>,
-    /// Who becomes Active, having contacted whom.
+    /// The silo that becomes Active, and the silos that it contacted.
     pub(super) activated: Option<(SiloAddress, BTreeSet<SiloAddress>)>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Working<'a> {
         }
     }
 
-    /// The same with nothing applied yet.
+    /// The same snapshot and limits with no intent applied.
     pub(super) fn fresh(&self) -> Self {
         Self::new(self.before, self.limits)
     }
@@ -72,12 +72,12 @@ impl<'a> Working<'a> {
         self.before.version().saturating_add(1)
     }
 
-    /// What the commit is based on.
+    /// The snapshot that the commit is based on.
     pub(super) const fn before(&self) -> &'a Snapshot {
         self.before
     }
 
-    /// What it leaves so far.
+    /// The table after the intents so far.
     pub(super) const fn after(&self) -> &Snapshot {
         &self.after
     }
@@ -90,22 +90,22 @@ impl<'a> Working<'a> {
         self.touched.is_empty()
     }
 
-    /// Whether this commit writes that row.
+    /// Whether this commit writes the row of `silo`.
     pub(super) fn touches(&self, silo: &SiloAddress) -> bool {
         self.touched.contains_key(silo)
     }
 
-    /// Whether this commit writes that vote.
+    /// Whether this commit writes the vote of `accuser` against `suspect`.
     pub(super) fn wrote_vote(&self, suspect: &SiloAddress, accuser: &SiloAddress) -> bool {
         self.votes.contains(&(*suspect, *accuser))
     }
 
-    /// Who becomes Active in this commit, and whom each has contacted.
+    /// The silos that become Active in this commit, each with the silos that it contacted.
     pub(super) const fn activated(&self) -> &BTreeMap<SiloAddress, BTreeSet<SiloAddress>> {
         &self.activated
     }
 
-    /// Takes a change, or says which limit it would exceed and takes nothing.
+    /// Applies a change. If a limit would be exceeded, applies nothing and returns which one.
     pub(super) fn put(&mut self, change: Change) -> Result<(), String> {
         let (mut bytes, mut count, mut inserts) = (self.bytes, self.touched.len(), 0);
         let mut rows = Vec::with_capacity(change.rows.len());
@@ -160,7 +160,8 @@ impl<'a> Working<'a> {
         Ok(())
     }
 
-    /// Removes as many of these rows as fit, and gives back the others. None of them may be written by this commit.
+    /// Removes as many of these rows as fit and returns the others. This commit must not write any
+    /// of them.
     pub(super) fn remove(&mut self, silos: &[SiloAddress]) -> Vec<SiloAddress> {
         let fit = self
             .limits
@@ -175,7 +176,7 @@ impl<'a> Working<'a> {
         later.to_vec()
     }
 
-    /// Inserts, updates and removals, by address.
+    /// Returns inserts, updates and removals, each by address.
     pub(super) fn into_changes(self) -> (Vec<MembershipEntry>, Vec<MembershipEntry>, Vec<String>) {
         let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
         for (silo, touched) in &self.touched {

@@ -1,4 +1,4 @@
-//! Who: a silo is an ip address, a port and an epoch.
+//! The address of a silo: an ip address, a port and an epoch.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,13 +7,16 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Epochs, versions and counters stay within what every store and every JSON reader keeps exactly (clause T10).
+/// Upper bound of epochs, versions and counters: the largest range that every store and every JSON
+/// reader keeps exactly (clause T10).
 pub const MAX_SAFE_INTEGER: u64 = 1 << 53;
 
-/// One incarnation of a server: where it listens, and which start of the process it is.
+/// One incarnation of a server: the endpoint where it listens, and an epoch that identifies the
+/// start of its process.
 ///
-/// A restarted process is a new silo: same ip and port, larger epoch. IPv4-mapped IPv6 addresses are kept as IPv4.
-/// Ordered by ip, port, epoch, so that all incarnations of one endpoint stand together.
+/// A restarted process is a new silo with the same ip and port and a larger epoch. IPv4-mapped IPv6
+/// addresses are kept as IPv4. Addresses are ordered by ip, port and epoch, so that all
+/// incarnations of one endpoint are adjacent.
 ///
 /// ```
 /// use membership_core::SiloAddress;
@@ -32,7 +35,8 @@ pub struct SiloAddress {
 }
 
 impl SiloAddress {
-    /// The silo listening at `ip:port` in its `epoch`-th incarnation (by convention milliseconds since 1970, at most 2^53; larger values are cut to that).
+    /// The silo at `ip:port` with this `epoch`: by convention milliseconds since 1970, at most
+    /// 2^53. Larger values are cut to 2^53.
     #[must_use]
     pub fn new(ip: IpAddr, port: u16, epoch: u64) -> Self {
         Self {
@@ -42,31 +46,31 @@ impl SiloAddress {
         }
     }
 
-    /// The same from a socket address.
+    /// The silo at a socket address with this `epoch`; see [`new`](Self::new).
     #[must_use]
     pub fn at(endpoint: SocketAddr, epoch: u64) -> Self {
         Self::new(endpoint.ip(), endpoint.port(), epoch)
     }
 
-    /// The ip address others dial.
+    /// The ip address that other silos dial.
     #[must_use]
     pub const fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// The port others dial.
+    /// The port that other silos dial.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Which incarnation.
+    /// The epoch: which incarnation of the endpoint this is.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Where others dial it.
+    /// The ip address and port that other silos dial.
     #[must_use]
     pub const fn endpoint(&self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
@@ -78,13 +82,13 @@ impl SiloAddress {
         Self::new(self.ip, self.port, epoch)
     }
 
-    /// Same ip and port.
+    /// Whether both have the same ip and port.
     #[must_use]
     pub fn same_endpoint(&self, other: &Self) -> bool {
         self.ip == other.ip && self.port == other.port
     }
 
-    /// Same ip and port, larger epoch.
+    /// Whether this is a newer incarnation: same ip and port, larger epoch.
     #[must_use]
     pub fn is_successor_of(&self, other: &Self) -> bool {
         self.same_endpoint(other) && self.epoch > other.epoch
@@ -98,7 +102,8 @@ impl SiloAddress {
 }
 
 impl Ord for SiloAddress {
-    /// By ip (IPv4 before IPv6), port, epoch. Every search for a silo comes here: two IPv4 addresses are compared as the numbers they are.
+    /// By ip (IPv4 before IPv6), port, epoch. Every search for a silo uses this comparison, so two
+    /// IPv4 addresses are compared as numbers.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         let by_ip = match (&self.ip, &other.ip) {
@@ -131,7 +136,7 @@ impl fmt::Debug for SiloAddress {
     }
 }
 
-/// A text that is not a silo address.
+/// The error for a text that is not a silo address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a silo address: write ip:port@epoch, IPv6 in brackets, for example 10.0.3.9:7100@1763000000000"
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_nonsense_and_says_what_to_write() {
+    fn rejects_invalid_text_with_advice() {
         for bad in [
             "",
             "10.0.0.1:1",

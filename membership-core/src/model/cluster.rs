@@ -1,4 +1,4 @@
-//! Which cluster: a service id and a cluster id.
+//! The name of a cluster: a service id and a cluster id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The name of a cluster: service id and cluster id, on every store alike.
+/// The name of a cluster: service id and cluster id, the same on every store.
 ///
-/// Written `[service/]cluster`; the service is `default` when left out; a `/` or `%` within a name is written `%2F` or `%25`.
-/// Each part has 1 to 150 characters, and no control characters.
+/// Written as `[service/]cluster`. The service is `default` when it is left out. A `/` or `%`
+/// within a name is written as `%2F` or `%25`. Each part has 1 to 150 characters and no control
+/// characters.
 ///
 /// ```
 /// use membership_core::ClusterName;
@@ -24,7 +25,7 @@ pub struct ClusterName {
     cluster: String,
 }
 
-/// A name that cannot name a cluster.
+/// The error for a text that is not a cluster name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a cluster name ({why}): write [service/]cluster, each of 1 to 150 characters, a `/` within a name as %2F"
@@ -34,15 +35,16 @@ pub struct ParseClusterError {
     why: &'static str,
 }
 
-/// The service id when none is given.
+/// The service id of a name without one.
 pub const DEFAULT_SERVICE: &str = "default";
 const MAX_NAME_CHARS: usize = 150;
 
 impl ClusterName {
-    /// From the two parts, as they are (nothing is decoded).
+    /// Creates a name from its two parts; nothing is decoded.
     ///
     /// # Errors
-    /// [`ParseClusterError`] when a part is empty, longer than 150 characters, or holds a control character.
+    /// [`ParseClusterError`] when a part is empty, longer than 150 characters, or contains a
+    /// control character.
     pub fn new(
         service: impl Into<String>,
         cluster: impl Into<String>,
@@ -81,9 +83,11 @@ impl ClusterName {
         &self.cluster
     }
 
-    /// The pair as one key for a store: letters, digits, `-`, `_` and `.` as they are, every other byte as `~hh`, the parts
-    /// joined by `~-`. Different pairs give different keys; no key contains a separator, quote or wildcard of any store (clause T9).
-    /// At most 2 × 150 × 12 + 2 ASCII characters. It may be a prefix of another one: a store that reads by prefix closes it with a separator.
+    /// The name as one key for a store: letters, digits, `-`, `_` and `.` unchanged, every other
+    /// byte as `~hh`, the parts joined by `~-`. Different names give different keys. No key
+    /// contains a separator, quote or wildcard of any store (clause T9). At most 2 × 150 × 12 + 2
+    /// ASCII characters. One key may be a prefix of another: a store that reads by prefix must
+    /// append a separator.
     #[must_use]
     pub fn store_key(&self) -> String {
         let mut key = String::with_capacity(self.service.len() + self.cluster.len() + 2);
@@ -93,7 +97,8 @@ impl ClusterName {
         key
     }
 
-    /// A fixed 64-bit hash of the pair, carried by every message so that clusters that share addresses never mix.
+    /// A fixed 64-bit hash of the name. Every message carries it, so that clusters that share
+    /// addresses never mix.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         xxh3_64(self.store_key().as_bytes())

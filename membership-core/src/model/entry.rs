@@ -1,4 +1,4 @@
-//! One row of the table: what the cluster knows of one silo incarnation.
+//! One row of the table: what the cluster knows about one silo incarnation.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,13 @@ use super::info::SiloInfo;
 use super::status::{Death, SiloStatus};
 use super::time::WallTime;
 
-/// Fields that this build does not know, kept as they were read, so that a rewrite by an older build loses nothing (clause T10).
+/// Fields that this build does not know. They are kept as they were read, so that a rewrite by an
+/// older build loses nothing (clause T10).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Extra(pub BTreeMap<String, serde_json::Value>);
 
-// A JSON value has no `Hash`; equal values have equal texts.
+// A JSON value does not implement `Hash`; equal values have equal texts.
 impl std::hash::Hash for Extra {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         for (key, value) in &self.0 {
@@ -26,37 +27,38 @@ impl std::hash::Hash for Extra {
     }
 }
 
-/// What an accuser saw: the reason to believe that the suspect is gone, for whoever reads the table later.
+/// What an accuser observed: the evidence for a suspicion, kept for readers of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Evidence {
-    /// Probes in a row that got no answer. Zero for a suspicion of being stuck.
+    /// Number of probes in a row without an answer; 0 for the reason "stuck".
     pub misses: u32,
-    /// How long the last of them was waited for, in milliseconds.
+    /// The timeout of the last of these probes, in milliseconds.
     pub timeout_ms: u64,
-    /// The last answer of the suspect to this accuser, by the accuser's clock; none if it never answered.
+    /// The suspect's last answer to this accuser, by the accuser's clock; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_answer: Option<WallTime>,
-    /// The silo on whose request the accuser probed, if it is the intermediary of an indirect probe: that silo wrote the vote down.
+    /// For the intermediary of an indirect probe: the silo that requested the probe and wrote this
+    /// vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<SiloAddress>,
-    /// The accuser's own health score at that moment, 0 (healthy) to 8.
+    /// The accuser's own health score at that time: 0 (healthy) to 8.
     #[serde(default)]
     pub accuser_health: u8,
-    /// The suspect's heartbeat had stood still for long enough in the accuser's eyes.
+    /// Whether the accuser saw the suspect's heartbeat as stale.
     #[serde(default)]
     pub stale: bool,
 }
 
-/// What somebody is suspected of.
+/// The reason for a suspicion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SuspicionReason {
-    /// It does not answer probes.
+    /// The silo does not answer probes.
     #[default]
     Silent,
-    /// It has been Joining for longer than a join may take.
+    /// The silo has been Joining for longer than a join may take.
     Stuck,
 }
 
@@ -64,22 +66,22 @@ pub enum SuspicionReason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Suspicion {
-    /// Who suspects.
+    /// The silo that suspects.
     pub accuser: SiloAddress,
-    /// The accuser's clock at the last failed probe.
+    /// The time of the last failed probe by the accuser's clock.
     pub at: WallTime,
-    /// Of what.
+    /// The reason.
     #[serde(default)]
     pub reason: SuspicionReason,
-    /// What the accuser saw.
+    /// What the accuser observed.
     pub evidence: Evidence,
-    /// Fields of newer builds, kept as they are.
+    /// Fields of newer builds, kept unchanged.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
 impl Evidence {
-    /// The probes that missed an answer; everything else empty.
+    /// Evidence of this number of missed probes with this timeout; everything else is empty.
     #[must_use]
     pub fn missed(misses: u32, timeout_ms: u64) -> Self {
         Self {
@@ -109,41 +111,44 @@ impl Suspicion {
     }
 }
 
-/// One silo incarnation as the table tells it.
+/// One silo incarnation as its row describes it.
 ///
-/// The heartbeat is not part of it (see [`Heartbeat`]), so that equal versions are equal objects.
+/// The heartbeat is not part of it (see [`Heartbeat`]), so that equal versions are equal values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[non_exhaustive]
 pub struct MembershipEntry {
-    /// Who.
+    /// The silo.
     pub address: SiloAddress,
-    /// Where it is in its life.
+    /// Its status.
     pub status: SiloStatus,
     /// How it ended; present exactly when `status` is Dead.
     #[serde(default)]
     pub death: Option<Death>,
-    /// Votes against it, oldest first.
+    /// The votes against it, oldest first.
     #[serde(default)]
     pub suspicions: Vec<Suspicion>,
-    /// What the silo says of itself.
+    /// What the silo publishes about itself.
     #[serde(flatten)]
     pub info: SiloInfo,
-    /// The process.
+    /// The id of its process.
     pub instance_id: InstanceId,
     /// When the process started, by its own clock.
     pub start_time: WallTime,
-    /// The version at which it became Active. The leader is the Active silo with the smallest one: clocks play no part.
+    /// The version at which it became Active. The leader is the Active silo with the smallest
+    /// value; clocks are not used.
     #[serde(default)]
     pub active_since: Option<u64>,
-    /// The version of the commit that last wrote this row; stamped by [`CommitRequest::new`](crate::CommitRequest::new).
+    /// The version of the commit that last wrote this row; set by
+    /// [`CommitRequest::new`](crate::CommitRequest::new).
     pub written_at: u64,
-    /// Fields of newer builds, kept as they are.
+    /// Fields of newer builds, kept unchanged.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// By hand, because rows keep their bytes: `instance_id` stands between the fields of [`SiloInfo`]. A new field is
-/// missed by the compiler here, and goes to the end, before `extra`.
+/// Written by hand because the bytes of stored rows must not change: `instance_id` is between the
+/// fields of [`SiloInfo`]. The compiler reports a new field that is missing here; add it at the
+/// end, before `extra`.
 impl Serialize for MembershipEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self {
@@ -200,7 +205,7 @@ impl Serialize for MembershipEntry {
 }
 
 impl MembershipEntry {
-    /// A silo that is about to join: everything else empty or zero.
+    /// The row of a silo that is about to join; everything else is empty or zero.
     #[must_use]
     pub fn new(address: SiloAddress, instance_id: InstanceId, start_time: WallTime) -> Self {
         Self {
@@ -217,21 +222,23 @@ impl MembershipEntry {
         }
     }
 
-    /// An Active silo that clients may use.
+    /// Whether this is an Active silo that clients may use.
     #[must_use]
     pub fn is_gateway(&self) -> bool {
         self.status == SiloStatus::Active && self.info.gateway_port != 0
     }
 }
 
-/// A sign of life in the table: only the counter decides what is newer, the time is for people.
+/// A sign of life in the table. Only the counter decides which heartbeat is newer; the time is for
+/// people.
 ///
-/// Written `counter time`, for example `17 2026-11-21T01:02:03.004Z`. The counter starts at 1 for each epoch.
+/// Written as `counter time`, for example `17 2026-11-21T01:02:03.004Z`. The counter starts at 1
+/// for each epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Rises by one with each beat; 0 means that none was written yet.
+    /// Increases by one with each heartbeat; 0 means that none was written yet.
     pub counter: u64,
-    /// The owner's clock at the beat.
+    /// The time of the heartbeat by the owner's clock.
     pub at: WallTime,
 }
 
@@ -241,7 +248,7 @@ impl std::fmt::Display for Heartbeat {
     }
 }
 
-/// A text that is not a heartbeat.
+/// The error for a text that is not a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a heartbeat: a counter, a space and a UTC time were expected")]
 pub struct ParseHeartbeatError(String);
@@ -260,24 +267,24 @@ impl std::str::FromStr for Heartbeat {
     }
 }
 
-/// Every heartbeat of a table, and the cluster's own cell.
+/// All heartbeats of a table, and the cluster's own cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Heartbeats {
-    /// The last heartbeat of each silo that has a row and wrote one.
+    /// The last heartbeat of each silo that has a row and wrote a heartbeat.
     pub silos: BTreeMap<SiloAddress, Heartbeat>,
-    /// The cluster's own cell: up to 4 KiB of text, reserved for the core.
+    /// The cluster's own cell: at most 4 KiB of text, reserved for this crate.
     pub cluster: Option<String>,
 }
 
 impl Heartbeats {
-    /// These heartbeats, and the cluster's cell if it was written.
+    /// Creates a value from heartbeats and, if it was written, the cluster's own cell.
     #[must_use]
     pub const fn new(silos: BTreeMap<SiloAddress, Heartbeat>, cluster: Option<String>) -> Self {
         Self { silos, cluster }
     }
 
-    /// The counter of one silo; 0 when it has not beaten yet.
+    /// The counter of one silo; 0 when it has not written a heartbeat.
     #[must_use]
     pub fn counter(&self, silo: &SiloAddress) -> u64 {
         self.silos.get(silo).map_or(0, |h| h.counter)

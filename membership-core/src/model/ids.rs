@@ -1,11 +1,12 @@
-//! Random 128-bit names. They are handed in by whoever owns a source of randomness; the core only compares them.
+//! Random 128-bit ids. The caller that has a source of randomness creates them; this crate only
+//! compares them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that is not 32 hexadecimal digits.
+/// The error for a text that is not 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an identifier of 32 hexadecimal digits")]
 pub struct ParseIdError(String);
@@ -17,13 +18,13 @@ macro_rules! id {
         pub struct $name(u128);
 
         impl $name {
-            /// From a number; use one that nobody else will choose.
+            /// Creates an id from a number that nobody else will choose.
             #[must_use]
             pub const fn new(value: u128) -> Self {
                 Self(value)
             }
 
-            /// The number.
+            /// The id as a number.
             #[must_use]
             pub const fn get(self) -> u128 {
                 self.0
@@ -74,20 +75,21 @@ macro_rules! id {
 }
 
 id! {
-    /// Names one life of a membership table: made when the version row is created, gone when it is deleted.
-    /// A table that was wiped and made again has another one (clause T16).
+    /// Identifies one life of a membership table: created with the version row, gone when the table
+    /// is deleted. A table that is deleted and created again has another id (clause T16).
     TableId
 }
 id! {
-    /// Names one commit; chosen by the committer, so that a commit whose answer was lost can be recognised (clause T5).
+    /// Identifies one commit. The committer chooses it, so that a commit whose answer was lost can
+    /// be recognised (clause T5).
     CommitId
 }
 id! {
-    /// Names one process: random, made when the process starts. It is what tells "I dialled myself" from
-    /// "somebody else answers at my address".
+    /// Identifies one process: random, created when the process starts. It distinguishes a silo
+    /// that dialled its own address from another silo that answers there.
     InstanceId
 }
 id! {
-    /// Names one intent, so that its answer finds the one who asked.
+    /// Identifies one intent and matches its answer.
     IntentId
 }

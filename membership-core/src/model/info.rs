@@ -1,11 +1,12 @@
-//! What a silo says of itself: the part of its row that the application chooses.
+//! What a silo publishes about itself: the part of its row that the application chooses.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a silo tells the cluster of itself when it joins. The same value goes through the builder, the protocol's
-/// identity and the row, so a new field is added here and where [`MembershipEntry`](crate::MembershipEntry) is stored.
+/// What a silo publishes about itself when it joins. The builder, the protocol's identity and the
+/// row use the same type. A new field is added here and in the stored form of
+/// [`MembershipEntry`](crate::MembershipEntry).
 ///
 /// ```
 /// let mut info = membership_core::SiloInfo::named("orders-1");
@@ -15,28 +16,28 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SiloInfo {
-    /// Where clients reach it; 0 = it is no gateway.
+    /// Port where clients reach the silo; 0 = it is not a gateway.
     #[serde(default)]
     pub gateway_port: u16,
-    /// The machine's name, for people, and to tell two hosts with one private address apart.
+    /// Name of the machine, for people, and to distinguish two hosts with the same private address.
     #[serde(default)]
     pub host_name: String,
-    /// The silo's name, for people.
+    /// Name of the silo, for people.
     #[serde(default)]
     pub silo_name: String,
-    /// What it is for; free text.
+    /// Role of the silo; free text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role: String,
-    /// Its failure zone; free text.
+    /// Failure zone of the silo; free text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Whatever the application wants every silo to know of this one.
+    /// Data of the application that every silo can read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
 }
 
 impl SiloInfo {
-    /// A silo with this name; everything else empty.
+    /// Creates the info of a silo with this name; everything else is empty.
     #[must_use]
     pub fn named(silo_name: impl Into<String>) -> Self {
         Self {

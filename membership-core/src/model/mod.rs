@@ -1,4 +1,5 @@
-//! The nouns: silos, entries, heartbeats, the version row, rows and snapshots. Plain data; nothing here decides anything.
+//! The data types: silos, entries, heartbeats, the version row, rows and snapshots. They are plain
+//! data; no decision is made here.
 
 pub mod address;
 pub mod cluster;

@@ -1,4 +1,5 @@
-//! Rows and the set of them: immutable, shared between versions, with a digest kept up to date by the changes alone.
+//! Rows and the set of rows: immutable, shared between versions, with a digest that is updated by
+//! each change.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +13,7 @@ use super::address::{MAX_SAFE_INTEGER, SiloAddress};
 use super::entry::MembershipEntry;
 use crate::encoding;
 
-/// One silo row as it is stored: its key, its bytes, and what they mean. Cheap to clone.
+/// One silo row as it is stored: its key, its bytes, and its decoded content. Cheap to clone.
 #[derive(Clone)]
 pub struct Row(Arc<Inner>);
 
@@ -24,7 +25,7 @@ struct Inner {
 }
 
 impl Row {
-    /// The row for an entry.
+    /// Encodes an entry as a row.
     #[must_use]
     pub fn encode(entry: MembershipEntry) -> Self {
         let key = entry.address.row_key();
@@ -32,7 +33,8 @@ impl Row {
         Self::assemble(key, body, Ok(entry))
     }
 
-    /// The row that a store holds under `key`. Never fails: what cannot be decoded is an undecodable row (clause T12).
+    /// Decodes the row that a store has under `key`. Never fails: text that cannot be decoded gives
+    /// an undecodable row (clause T12).
     #[must_use]
     pub fn decode(key: impl Into<String>, body: impl Into<String>) -> Self {
         let (key, body) = (key.into(), body.into());
@@ -54,7 +56,7 @@ impl Row {
         }))
     }
 
-    /// The key: `ip:port@epoch`, or whatever stands in the store for an undecodable row.
+    /// The key: `ip:port@epoch`, or for an undecodable row the key in the store.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.0.key
@@ -72,25 +74,25 @@ impl Row {
         self.0.hash
     }
 
-    /// What it says; none when it cannot be decoded.
+    /// The decoded entry; `None` when the row cannot be decoded.
     #[must_use]
     pub fn entry(&self) -> Option<&MembershipEntry> {
         self.0.content.as_ref().ok()
     }
 
-    /// Why it cannot be decoded, if it cannot.
+    /// The reason why the row cannot be decoded; `None` when it can.
     #[must_use]
     pub fn undecodable(&self) -> Option<&str> {
         self.0.content.as_ref().err().map(String::as_str)
     }
 
-    /// Bytes of key and text together; what the limits count.
+    /// Size of key and text together, in bytes; limits count this size.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.key.len() + self.0.body.len()
     }
 
-    /// Whether both are the same object in memory: equal without a look.
+    /// Whether both are the same object in memory, and therefore equal.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -116,7 +118,8 @@ impl fmt::Debug for Row {
     }
 }
 
-/// All silo rows of one version. Cloning costs nothing, a change costs the logarithm: versions share what they have in common.
+/// All silo rows of one version. Cloning takes constant time and a change logarithmic time, because
+/// versions share their common rows.
 #[derive(Clone, Default)]
 pub struct Rows {
     silos: RedBlackTreeMapSync<SiloAddress, Row>,
@@ -125,35 +128,37 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// None.
+    /// An empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many, undecodable ones included.
+    /// Number of rows, including undecodable ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.silos.size() + self.undecodable.size()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sum modulo 2^128 of the rows' hashes: equal sets have equal digests, and one change costs one addition.
+    /// The sum modulo 2^128 of the hashes of the rows. Equal sets have equal digests, and one
+    /// change costs one addition.
     #[must_use]
     pub const fn digest(&self) -> u128 {
         self.digest
     }
 
-    /// Puts a row in, in place of the one with its key.
+    /// Inserts a row; it replaces the row with the same key.
     pub fn insert(&mut self, row: Row) {
         match row.entry().map(|e| e.address) {
             Some(silo) => {
-                // The key of a decodable row is its silo's and no other: the texts need not be compared.
+                // The key of a decodable row always belongs to its silo, so the texts need not be
+                // compared.
                 if let Some(old) = self.silos.get(&silo) {
                     self.digest = self.digest.wrapping_sub(old.hash());
                 } else if !self.undecodable.is_empty() {
@@ -170,7 +175,7 @@ impl Rows {
         }
     }
 
-    /// Takes the row with this key out; says whether there was one.
+    /// Removes the row with this key; returns whether there was one.
     pub fn remove(&mut self, key: &str) -> bool {
         let Some(hash) = self.by_key(key).map(Row::hash) else {
             return false;
@@ -187,7 +192,7 @@ impl Rows {
     /// The row with this key, decodable or not.
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<&Row> {
-        // A key that only means the same silo (`1.2.3.4:5@06`) is another row's.
+        // A different spelling of a silo's key (`1.2.3.4:5@06`) is the key of another row.
         self.undecodable.get(key).or_else(|| {
             self.silos
                 .get(&key.parse().ok()?)
@@ -195,29 +200,30 @@ impl Rows {
         })
     }
 
-    /// The row of a silo, if it is there and can be decoded.
+    /// The row of a silo, if it exists and can be decoded.
     #[must_use]
     pub fn row(&self, silo: &SiloAddress) -> Option<&Row> {
         self.silos.get(silo)
     }
 
-    /// What the table says of a silo.
+    /// The entry of a silo, if its row exists and can be decoded.
     #[must_use]
     pub fn get(&self, silo: &SiloAddress) -> Option<&MembershipEntry> {
         self.silos.get(silo).and_then(Row::entry)
     }
 
-    /// Every entry, by address.
+    /// All entries, by address.
     pub fn entries(&self) -> impl Iterator<Item = &MembershipEntry> {
         self.silos.values().filter_map(Row::entry)
     }
 
-    /// Every row, undecodable ones last.
+    /// All rows, undecodable ones last.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.silos.values().chain(self.undecodable.values())
     }
 
-    /// Every row that can be decoded, by address, beside the row that `other` has under its key. One pass over both.
+    /// Every decodable row by address, paired with the row of `other` with the same key. One pass
+    /// over both.
     pub(crate) fn beside<'a>(
         &'a self,
         other: &'a Self,
@@ -244,7 +250,7 @@ impl Rows {
         self.undecodable.values()
     }
 
-    /// Every incarnation at one endpoint, oldest first.
+    /// All incarnations at one endpoint, oldest first.
     pub fn at_endpoint(
         &self,
         endpoint: SocketAddr,
@@ -333,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_written_otherwise_is_another_row() {
+    fn another_spelling_of_a_key_is_another_row() {
         let mut rows: Rows = [
             row(1, 1, 1),
             Row::decode("10.0.0.1:1@01", row(1, 1, 1).body()),
@@ -353,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn incarnations_stand_together() {
+    fn incarnations_of_an_endpoint_are_adjacent() {
         let rows: Rows = [row(1, 3, 1), row(2, 1, 1), row(1, 7, 1)]
             .into_iter()
             .collect();

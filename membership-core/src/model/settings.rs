@@ -1,4 +1,4 @@
-//! What all silos of a cluster must agree on; kept in the version row.
+//! The settings that all silos of a cluster must agree on. They are in the version row.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::Extra;
 
-/// The settings that the whole cluster shares. They are kept in the version row: the first `initialize` writes them,
-/// later ones change nothing; `membership settings` changes them by a commit; a silo configured otherwise warns and follows the table.
+/// The settings that the whole cluster shares. They are in the version row: the first `initialize`
+/// writes them, and later ones do not change them. `membership settings` changes them by a commit.
+/// A silo with another configuration logs a warning and uses the settings of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SharedSettings {
@@ -16,7 +17,7 @@ pub struct SharedSettings {
     pub i_am_alive_period: Duration,
     /// How many periods a heartbeat may stand still before the row is stale. Default 3.
     pub num_missed_i_am_alive_limit: u32,
-    /// Configured probe timeout times missed-probes limit. Default 15 s.
+    /// Configured probe timeout × missed-probes limit. Default 15 s.
     #[serde(with = "humantime_serde")]
     pub failure_window: Duration,
     /// How many votes declare a silo dead (fewer in a cluster of one or two). Default 2.
@@ -27,7 +28,7 @@ pub struct SharedSettings {
     /// How long a silo may stay Joining. Default 5 min.
     #[serde(with = "humantime_serde")]
     pub max_join_attempt_time: Duration,
-    /// Fields of newer builds, kept as they are.
+    /// Fields of newer builds, kept unchanged.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -47,8 +48,9 @@ impl Default for SharedSettings {
 }
 
 impl SharedSettings {
-    /// These within the ranges that [`Config::validate`](crate::Config::validate) allows, which is what silos keep to. Anybody can write
-    /// anything into a table: a period of nothing would make a silo spin, and one of centuries would overflow.
+    /// These settings clamped to the ranges of [`Config::validate`](crate::Config::validate). Silos
+    /// use the result, because the table may contain any value: a period of zero would make a silo
+    /// spin, and one of centuries would overflow.
     #[must_use]
     pub fn workable(&self) -> Self {
         let (ms, secs) = (Duration::from_millis, Duration::from_secs);
@@ -64,7 +66,7 @@ impl SharedSettings {
         }
     }
 
-    /// How long a vote counts, in what a cluster can work with.
+    /// How long a vote counts, clamped to the allowed range.
     pub(crate) fn vote_expiration(&self) -> Duration {
         let failure_window = self
             .failure_window

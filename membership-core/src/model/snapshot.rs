@@ -1,4 +1,4 @@
-//! One version of the table, whole.
+//! One complete version of the table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use super::ids::TableId;
 use super::rows::Rows;
 use super::version::{ChangedKeys, VersionRow, VersionToken};
 
-/// The table as of one version: the version row, the token to commit against it, and every row. Heartbeats travel beside it.
-/// Immutable in use and cheap to clone.
+/// The table as of one version: the version row, the token for a commit on it, and every row.
+/// Heartbeats are not part of it. Cheap to clone; not changed after it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// The version row.
     pub version_row: Arc<VersionRow>,
-    /// What a commit against this version carries.
+    /// The token for a commit on this version.
     pub token: VersionToken,
-    /// Every silo row.
+    /// All silo rows.
     pub rows: Rows,
 }
 
 impl Snapshot {
-    /// The table as of the version that the row and the token name.
+    /// Creates the snapshot of the version that the row and the token name.
     #[must_use]
     pub fn new(token: VersionToken, version_row: impl Into<Arc<VersionRow>>, rows: Rows) -> Self {
         Self {
@@ -38,14 +38,15 @@ impl Snapshot {
         self.version_row.version
     }
 
-    /// Which life of the table.
+    /// The id of the table's current life.
     #[must_use]
     pub fn table_id(&self) -> TableId {
         self.version_row.table_id
     }
 
-    /// The silos whose rows may differ from those of an earlier version of this table; none when only a look at every row can tell. The
-    /// version row names what each of its last commits changed, and the digests prove that nothing else did.
+    /// The silos whose rows may differ from those of `known`, an earlier version of this table;
+    /// `None` when only a comparison of all rows can tell. The version row lists the changed keys
+    /// of its last commits, and the digests prove that nothing else changed.
     #[must_use]
     pub(crate) fn changed_since(&self, known: &Self) -> Option<Vec<SiloAddress>> {
         let leap = self.version().checked_sub(known.version())?;

@@ -1,4 +1,4 @@
-//! Where a silo is in its life, and how it ended.
+//! The status of a silo, and how it ended.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 use super::address::SiloAddress;
 use super::time::WallTime;
 
-/// Where a silo is in its life. It only moves forward; a restarted process is a new silo.
+/// The status of a silo. It only moves forward; a restarted process is a new silo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SiloStatus {
-    /// In memory only: nothing is in the table yet.
+    /// In memory only: the silo has no row yet.
     Created,
-    /// Its row is in the table; it checks that it reaches everybody and that everybody reaches it.
+    /// The silo has a row. It checks two-way contact with the Active silos.
     Joining,
-    /// A member that does its share of the work.
+    /// A full member of the cluster.
     Active,
-    /// Leaving: it drains and takes no new work.
+    /// The silo is leaving: it drains and takes no new work.
     ShuttingDown,
-    /// Leaving at once, without draining.
+    /// The silo is leaving at once, without draining.
     Stopping,
-    /// The end. No address returns from here.
+    /// The silo has ended. This status is final.
     Dead,
 }
 
 impl SiloStatus {
-    /// Every status in the order of life.
+    /// All statuses, in order.
     pub const ALL: [Self; 6] = [
         Self::Created,
         Self::Joining,
@@ -37,7 +37,7 @@ impl SiloStatus {
         Self::Dead,
     ];
 
-    /// The word used in the table, logs, metrics and the program.
+    /// The word for this status in the table, logs, metrics and the program.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,13 +50,14 @@ impl SiloStatus {
         }
     }
 
-    /// ShuttingDown, Stopping or Dead.
+    /// Whether this is ShuttingDown, Stopping or Dead.
     #[must_use]
     pub const fn is_terminating(self) -> bool {
         matches!(self, Self::ShuttingDown | Self::Stopping | Self::Dead)
     }
 
-    /// Whether a silo may go from here to `next`: only forward. (ShuttingDown may become Stopping.)
+    /// Whether a silo may change from this status to `next`: only forward. (ShuttingDown may become
+    /// Stopping.)
     #[must_use]
     pub fn may_become(self, next: Self) -> bool {
         next > self
@@ -69,7 +70,7 @@ impl fmt::Display for SiloStatus {
     }
 }
 
-/// A word that is no status.
+/// The error for a word that is not a status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a silo status")]
 pub struct ParseStatusError(String);
@@ -89,17 +90,17 @@ impl FromStr for SiloStatus {
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CauseOfDeath {
-    /// It left by itself, or its join failed.
+    /// It left, or its join failed.
     Left,
-    /// Enough Active silos voted it out: it did not answer.
+    /// Enough Active silos voted against it because it did not answer.
     Voted,
     /// A newer process took its address.
     Superseded,
     /// A person or a program ended it without a vote.
     Evicted {
-        /// Who asked for it: a silo address or the name of an operator.
+        /// Who requested it: a silo address or the name of an operator.
         by: String,
-        /// Why, in the words of whoever asked.
+        /// The reason that the requester gave.
         reason: String,
     },
     /// It stayed Joining for too long and was voted out.
@@ -107,7 +108,8 @@ pub enum CauseOfDeath {
 }
 
 impl CauseOfDeath {
-    /// The word used in the table, logs, metrics and the program: `left`, `voted`, `superseded`, `evicted` or `stuck`.
+    /// The word for this cause in the table, logs, metrics and the program: `left`, `voted`,
+    /// `superseded`, `evicted` or `stuck`.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -129,27 +131,27 @@ impl fmt::Display for CauseOfDeath {
     }
 }
 
-/// The end of a silo as its row tells it.
+/// The end of a silo as its row describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Death {
     /// How it ended.
     pub cause: CauseOfDeath,
-    /// When, by the clock of whoever wrote it.
+    /// The time by the clock of the writer.
     pub at: WallTime,
-    /// The silo that wrote it, if a silo did.
+    /// The silo that wrote it; `None` if it was not a silo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<SiloAddress>,
     /// The version of the commit that wrote it.
     #[serde(default)]
     pub version: u64,
-    /// Fields of newer builds, kept as they are.
+    /// Fields of newer builds, kept unchanged.
     #[serde(flatten)]
     pub extra: super::entry::Extra,
 }
 
 impl Death {
-    /// An end that the commit of this version writes.
+    /// The death that the commit of this version writes.
     #[must_use]
     pub fn new(cause: CauseOfDeath, at: WallTime, by: Option<SiloAddress>, version: u64) -> Self {
         Self {

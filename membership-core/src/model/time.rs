@@ -1,4 +1,4 @@
-//! Time as the core sees it: handed in, never asked for.
+//! Time as an input: this crate never reads a clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point on one process's monotonic clock: nanoseconds since an origin that only this process knows.
+/// A point on the monotonic clock of one process: nanoseconds since an origin that only this
+/// process knows.
 ///
-/// Two silos' monotonic times are never compared. The range is 0 to about 584 years.
+/// Monotonic times of two silos must not be compared. The range is 0 to about 584 years.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -30,7 +31,7 @@ impl MonoTime {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// The duration from `earlier` to this time; zero when `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -67,10 +68,10 @@ impl fmt::Display for MonoTime {
     }
 }
 
-/// A wall-clock time, UTC, in whole milliseconds since 1970-01-01. Years 1970 to 9999.
+/// A wall-clock time: UTC, in whole milliseconds since 1970-01-01. Range: years 1970 to 9999.
 ///
-/// Wall times are written for people to read. The protocol decides by monotonic time wherever it can, because the
-/// clocks of two silos may disagree by any amount.
+/// Wall times are for people to read. The protocol uses monotonic time wherever it can, because the
+/// clocks of two silos may differ by any amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(u64);
 
@@ -94,13 +95,13 @@ impl WallTime {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// The duration from `earlier` to this time; zero when `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// The distance between two wall times, whichever is first.
+    /// The distance between two wall times, in either order.
     #[must_use]
     pub const fn distance(self, other: Self) -> Duration {
         Duration::from_millis(self.0.abs_diff(other.0))
@@ -125,13 +126,13 @@ impl WallTime {
     }
 }
 
-/// `2026-11-21T01:02:03.004Z`, always with three decimals.
+/// `2026-11-21T01:02:03.004Z`, always with three decimal places.
 impl fmt::Display for WallTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0 % 1000;
         let secs = self.0 / 1000;
         let (h, m, s) = (secs / 3600 % 24, secs / 60 % 60, secs % 60);
-        // Days to civil date: Howard Hinnant's algorithm, restricted to years after 1970.
+        // Days to civil date by Howard Hinnant's algorithm, restricted to dates after 1970.
         let z = secs / 86_400 + 719_468;
         let era = z / 146_097;
         let doe = z % 146_097;
@@ -145,7 +146,7 @@ impl fmt::Display for WallTime {
     }
 }
 
-/// A text that is not a time of the form `2026-11-21T01:02:03.004Z`.
+/// The error for a text that is not a time of the form `2026-11-21T01:02:03.004Z`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a UTC time of the form 2026-11-21T01:02:03.004Z")]
 pub struct ParseTimeError(String);
@@ -193,7 +194,7 @@ impl std::str::FromStr for WallTime {
             let doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
             let days = era * 146_097 + doe - 719_468;
             let time = Self(((days * 24 + h) * 60 + mi) * 60_000 + s * 1000 + ms);
-            // A 30th of February would come out as the 2nd of March.
+            // Rejects dates such as 30 February, which would become 2 March.
             (time.to_string().get(..10) == text.get(..10)).then_some(time)
         };
         parse().ok_or_else(|| ParseTimeError(text.chars().take(40).collect()))

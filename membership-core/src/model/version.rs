@@ -1,4 +1,4 @@
-//! The version row: the one cell whose compare-and-swap orders everything.
+//! The version row: the cell whose compare-and-swap orders all commits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,22 +10,23 @@ use super::entry::Extra;
 use super::ids::{CommitId, TableId};
 use super::settings::SharedSettings;
 
-/// How many commits the version row remembers.
+/// Number of commits that the version row keeps.
 pub const RECENT_COMMITS: usize = 16;
-/// A commit that changed more keys than this is remembered by their number only.
+/// Maximum number of keys that the record of a commit lists; for more keys it has only their
+/// number.
 pub const MAX_RECORDED_KEYS: usize = 64;
-/// The core's own cell in the version row, in bytes.
+/// Maximum size of [`VersionRow::core`], in bytes.
 pub const MAX_CORE_BYTES: usize = 1024;
-/// The cluster's own cell beside the heartbeats, in bytes.
+/// Maximum size of the cluster's own cell beside the heartbeats, in bytes.
 pub const MAX_CLUSTER_CELL_BYTES: usize = 4096;
 
 /// Which rows a commit changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangedKeys {
-    /// These rows.
+    /// The keys of these rows.
     Keys(Vec<String>),
-    /// That many rows, too many to list: readers read in full.
+    /// This number of rows, too many to list: readers must read all rows.
     Count(u64),
 }
 
@@ -33,19 +34,19 @@ pub enum ChangedKeys {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CommitRecord {
-    /// The version it made.
+    /// The version that it made.
     pub version: u64,
-    /// The name its committer gave it.
+    /// The id that the committer chose.
     pub id: CommitId,
-    /// The silo that made it; none when a person or another program did.
+    /// The silo that made it; `None` when a person or another program did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committer: Option<SiloAddress>,
-    /// What it changed.
+    /// The rows that it changed.
     pub changed: ChangedKeys,
 }
 
 impl CommitRecord {
-    /// The commit that made this version.
+    /// Creates the record of the commit that made `version`.
     #[must_use]
     pub const fn new(
         version: u64,
@@ -66,27 +67,27 @@ impl CommitRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct VersionRow {
-    /// Which life of the table.
+    /// The id of the table's current life.
     pub table_id: TableId,
-    /// How many commits it has had: 0 to 2^53.
+    /// Number of commits so far: 0 to 2^53.
     pub version: u64,
     /// The last commits, oldest first, at most [`RECENT_COMMITS`].
     pub recent: Vec<CommitRecord>,
-    /// How many silo rows there are.
+    /// Number of silo rows.
     pub row_count: u64,
-    /// The layout of whoever wrote this row.
+    /// The layout of the build that wrote this row.
     pub layout: u32,
     /// The smallest layout that may read and write this table.
     pub min_layout: u32,
-    /// What all silos share.
+    /// The settings that all silos share.
     pub settings: SharedSettings,
-    /// Up to 1 KiB of text that belongs to the core.
+    /// At most 1 KiB of text, reserved for this crate.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub core: String,
-    /// `delete` has begun: nothing works any more except `delete` itself.
+    /// `delete` has begun: nothing but `delete` works any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
-    /// Fields of newer builds, kept as they are.
+    /// Fields of newer builds, kept unchanged.
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -109,7 +110,7 @@ impl VersionRow {
         }
     }
 
-    /// The same, marked by `delete`: nothing but `delete` works from then on.
+    /// The same row, marked by `delete`: nothing but `delete` works from then on.
     #[must_use]
     pub const fn marked_as_deleting(mut self) -> Self {
         self.deleting = true;
@@ -122,22 +123,24 @@ impl VersionRow {
         self.recent.last().map_or(CommitId::new(0), |r| r.id)
     }
 
-    /// The record of the commit that made `version`, if it is still remembered.
+    /// The record of the commit that made `version`, if it is still kept.
     #[must_use]
     pub fn record(&self, version: u64) -> Option<&CommitRecord> {
         self.recent.iter().find(|r| r.version == version)
     }
 
-    /// The token of this version. `store` is what the store needs besides, at most 64 bytes (for example a revision).
+    /// The token of this version. `store` is additional data of the store, at most 64 bytes (for
+    /// example a revision).
     #[must_use]
     pub fn token(&self, store: &[u8]) -> VersionToken {
         VersionToken::new(self.table_id, self.version, self.last_commit(), store)
     }
 }
 
-/// Names one version of one table for a compare-and-swap: opaque, at most 128 bytes, unique to one commit also across wipe and
-/// rollback, because the commit id is in it. Serializable; it travels with snapshots, views and messages, so that whoever holds a view
-/// can commit without reading first.
+/// Names one version of one table for a compare-and-swap: opaque, at most 128 bytes. It contains
+/// the commit id and is therefore unique to one commit, also after the table is deleted or rolled
+/// back. It is serializable and travels with snapshots, views and messages, so that a silo with a
+/// view can commit without reading first.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "TokenRepr", into = "TokenRepr")]
 pub struct VersionToken {
@@ -150,7 +153,7 @@ pub struct VersionToken {
 #[derive(Serialize, Deserialize)]
 struct TokenRepr(TableId, u64, CommitId, Vec<u8>);
 
-/// How many bytes of its own a store may put into a token.
+/// Maximum number of bytes that a store may put into a token.
 pub const MAX_STORE_TOKEN_BYTES: usize = 64;
 
 impl From<VersionToken> for TokenRepr {
@@ -175,7 +178,8 @@ impl TryFrom<TokenRepr> for VersionToken {
 }
 
 impl VersionToken {
-    /// The token of `version`, made by `commit` (zero for version 0). Bytes of `store` beyond 64 are cut off.
+    /// The token of `version`, made by `commit` (zero for version 0). Bytes of `store` beyond 64
+    /// are cut off.
     #[must_use]
     pub fn new(table_id: TableId, version: u64, commit: CommitId, store: &[u8]) -> Self {
         Self {
@@ -186,13 +190,13 @@ impl VersionToken {
         }
     }
 
-    /// The life of the table it belongs to.
+    /// The id of the table life that it belongs to.
     #[must_use]
     pub const fn table_id(&self) -> TableId {
         self.table_id
     }
 
-    /// The version it names.
+    /// The version that it names.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
@@ -204,13 +208,13 @@ impl VersionToken {
         self.commit
     }
 
-    /// What the store put into it.
+    /// The additional data of the store.
     #[must_use]
     pub fn store(&self) -> &[u8] {
         &self.store
     }
 
-    /// Whether both name the same commit of the same table, whatever the store added.
+    /// Whether both name the same commit of the same table, regardless of the store's data.
     #[must_use]
     pub fn same_commit(&self, other: &Self) -> bool {
         self.table_id == other.table_id
@@ -229,7 +233,7 @@ impl VersionToken {
         out
     }
 
-    /// From what [`to_bytes`](Self::to_bytes) gave; none when it is no such thing.
+    /// Decodes the bytes of [`to_bytes`](Self::to_bytes); `None` when they are not a token.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (table, rest) = bytes.split_first_chunk::<16>()?;

@@ -1,4 +1,4 @@
-//! The leader removes the rows of the long dead, by commit.
+//! The leader removes expired rows of Dead silos by commit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,16 +9,17 @@ use super::writer::Writer;
 use crate::intent::{Action, defunct};
 use crate::{MonoTime, SiloAddress, SiloStatus};
 
-/// The leader looks so often.
+/// How often the leader looks for expired rows.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// So long after I first saw a silo Dead its row stays: the clocks of two silos may disagree by any amount, and a leader whose clock is
-/// ahead must not remove what nobody has seen yet.
+/// Minimum time that a row stays after this silo first saw it Dead. The clocks of two silos may
+/// disagree by any amount, and a leader whose clock is ahead must not remove a row that no silo has
+/// seen Dead.
 const SEEN_AT_LEAST: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
 pub(crate) struct Cleaner {
-    /// Since when I see each silo Dead.
+    /// When this silo first saw each silo Dead.
     dead: BTreeMap<SiloAddress, MonoTime>,
 }
 

@@ -1,4 +1,4 @@
-//! What the application wants, and what the store hints.
+//! Commands of the application and hints of the store.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::timers::Timer;
 use crate::SiloStatus;
 use crate::intent::{Action, Answer, Refusal};
 
-/// Hints lead to a read no more often than this.
+/// Minimum time between two reads that hints cause.
 const HINT_PERIOD: Duration = Duration::from_millis(200);
 
-/// So many evictions wait for the table; further ones are refused at once.
+/// Maximum number of evictions that wait for the table; further ones are refused at once.
 const EVICTIONS: usize = 1024;
 
 impl Protocol {
-    /// Whatever the store hints, and however often: one read at once, and then not more than one in a while.
+    /// Handles a hint of the store: reads at once, and after that at most once per [`HINT_PERIOD`].
     pub(super) fn hint(&mut self) {
         let now = self.ctx.mono();
         if self.ctx.view.is_none() || self.ctx.timers.is_set(Timer::Hint) {
@@ -73,9 +73,10 @@ impl Protocol {
                                 "the table is not the one that this silo knew",
                             );
                         }
-                        // Whoever wants it as recent as the table gets it so on every store.
+                        // A request for the newest version needs a barrier, so that every store
+                        // returns it.
                         _ if self.ctx.view.is_some() => self.writer.want_read(at_least.is_none()),
-                        // The first read of the join answers.
+                        // The first read of the join answers the request.
                         _ => {}
                     }
                 }

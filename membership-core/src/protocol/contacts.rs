@@ -1,4 +1,5 @@
-//! Two-way contact before becoming Active: who must be reached, who answers me, and who dialled my advertised address. Invariant P9.
+//! Two-way contact before a silo becomes Active: which silos it must reach, which of them answer,
+//! and which of them dialled its advertised address. Invariant P9.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,7 +10,8 @@ use super::message::Message;
 use super::notice::Unreached;
 use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
-/// A row whose heartbeat is so far behind my clock, and that does not answer, need not be reached.
+/// A silo that does not answer and whose heartbeat is older than this by this silo's clock need not
+/// be reached.
 const ABANDONED: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug)]
@@ -17,9 +19,9 @@ struct Contact {
     answers: bool,
     dials: bool,
     nonce: u64,
-    /// Since when I try.
+    /// When the first attempt was made.
     since: MonoTime,
-    /// When I try next, and how long I waited for that.
+    /// The time of the next attempt, and the wait before it.
     next: (MonoTime, Duration),
     error: Option<String>,
 }
@@ -27,16 +29,16 @@ struct Contact {
 #[derive(Debug, Default)]
 pub(crate) struct Contacts {
     all: BTreeMap<SiloAddress, Contact>,
-    /// The one that was found missing last: while it is, nobody else is looked at.
+    /// The missing silo that was found last. While it is missing, no other silo is checked.
     missing: Option<SiloAddress>,
 }
 
-/// Why an Active silo need not be reached.
+/// The evidence that an Active silo need not be reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassedOver<'a> {
-    /// My own judgement of heartbeats.
+    /// Silos whose heartbeat this silo sees as stale.
     pub(crate) stale: &'a BTreeSet<SiloAddress>,
-    /// The heartbeats read last.
+    /// The heartbeats of the last read.
     pub(crate) beats: &'a Heartbeats,
 }
 
@@ -46,7 +48,7 @@ impl Contacts {
         self.missing = None;
     }
 
-    /// A probe of a contact was answered. True when it was one of mine.
+    /// Handles the answer to a probe. Returns true when the probe was one of a contact.
     pub(crate) fn on_ack(&mut self, from: SiloAddress, nonce: u64) -> bool {
         match self.all.get_mut(&from).filter(|c| c.nonce == nonce) {
             Some(contact) => {
@@ -70,8 +72,9 @@ impl Contacts {
         }
     }
 
-    /// Active rows whose last heartbeat is so old by my clock that they need not be reached. My clock alone proves nothing: they must also
-    /// have kept silent for a failure window while I tried.
+    /// Active silos whose last heartbeat is so old by this silo's clock that they need not be
+    /// reached. The clock alone proves nothing: they must also have left this silo's attempts
+    /// unanswered for a failure window.
     pub(crate) fn abandoned(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> BTreeSet<SiloAddress> {
         ctx.members
             .active
@@ -93,14 +96,14 @@ impl Contacts {
             .is_some_and(|c| !c.answers && ctx.mono().since(c.since) >= ctx.failure_window())
     }
 
-    /// Whether I must reach an Active silo.
+    /// Whether this silo must reach an Active silo.
     fn is_required(&self, ctx: &Ctx, passed: &PassedOver<'_>, silo: &SiloAddress) -> bool {
         !silo.same_endpoint(&ctx.me)
             && !passed.stale.contains(silo)
             && !self.is_abandoned(ctx, passed, silo)
     }
 
-    /// Everybody whom I must reach: the Active silos that are not stale.
+    /// All silos that this silo must reach: the Active silos that are not stale.
     pub(crate) fn required(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> BTreeSet<SiloAddress> {
         ctx.members
             .active
@@ -110,8 +113,9 @@ impl Contacts {
             .collect()
     }
 
-    /// Whether anybody whom I must reach is not reached both ways. Asked after every input: it goes on where it found somebody missing the
-    /// last time, so that all questions of a join together cost about one pass over the Active silos.
+    /// Whether two-way contact with any required silo is missing. Called after every input. The
+    /// search starts at the silo that was found missing last, so that all calls during a join
+    /// together cost about one pass over the Active silos.
     pub(crate) fn lacks_any(&mut self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
         let active = &ctx.members.active;
         let lacks = |s: &SiloAddress| {
@@ -130,9 +134,10 @@ impl Contacts {
         found.is_some()
     }
 
-    /// Tries everybody who is not reached yet: other joiners too, though those hold nobody up, and whoever is passed over for now, because
-    /// an answer makes it count again. Each is tried after `retry`, and then half as often each time, down to once per probe timeout: where
-    /// all of a large cluster join over the rows of those that crashed, everybody knocks at every dead door.
+    /// Dials every silo without two-way contact. This includes other Joining silos, which do not
+    /// delay this join, and silos that were passed over, because an answer makes them required
+    /// again. The wait before the next attempt starts at `retry` and doubles up to the probe
+    /// timeout. This limits the load when a large cluster joins over the rows of crashed silos.
     pub(crate) fn try_again(
         &mut self,
         ctx: &mut Ctx,
@@ -166,7 +171,8 @@ impl Contacts {
             }
             let wait = (contact.next.1 * 2).min(ctx.config.probe_timeout.max(retry));
             contact.next = (now + wait, wait);
-            // Also one that answered: while it does it is not stale, and I wait until it reaches me.
+            // A silo that answers is dialled as well: it is not stale while it answers, and the
+            // join waits until it reaches this silo.
             let (nonce, dials) = (contact.nonce, contact.dials);
             ctx.send_to(silo, Message::Probe { nonce });
             if !dials {
@@ -181,7 +187,7 @@ impl Contacts {
         }
     }
 
-    /// Everybody with whom there is contact both ways.
+    /// All silos with two-way contact.
     pub(crate) fn both_ways(&self) -> Vec<SiloAddress> {
         self.all
             .iter()

@@ -1,4 +1,5 @@
-//! What all the small machines share: who I am, what I believe, the clock of this input, the random numbers, and the list of effects.
+//! State that all machines of the protocol share: the identity of this silo, its view, the clock of
+//! the current input, the random numbers, and the list of effects.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use crate::{
     Suspicion, TableLimits,
 };
 
-/// How the table answers.
+/// Availability of the table.
 #[derive(Debug)]
 pub(crate) struct TableHealth {
     pub(crate) state: TableState,
-    /// When the calls began to fail; none while they succeed.
+    /// When calls began to fail; none while they succeed.
     pub(crate) failing_since: Option<MonoTime>,
-    /// When they last began to succeed again.
+    /// When calls last began to succeed again.
     pub(crate) recovered_at: Option<MonoTime>,
 }
 
@@ -36,21 +37,21 @@ pub(crate) struct Ctx {
     pub(crate) identity: Identity,
     pub(crate) config: Config,
     pub(crate) limits: TableLimits,
-    /// What differs from this protocol; only in comparisons.
+    /// Differences from the standard protocol; used only in comparisons.
     pub(crate) variant: ProtocolVariant,
     pub(crate) fingerprint: u64,
     pub(crate) now: Now,
     pub(crate) timers: Timers,
     pub(crate) out: Vec<Effect>,
-    /// Me; epoch 0 until it is decided.
+    /// The address of this silo; epoch 0 until the epoch is decided.
     pub(crate) me: SiloAddress,
     pub(crate) status: SiloStatus,
     /// The last adopted view.
     pub(crate) view: Option<ClusterView>,
     pub(crate) members: Members,
-    /// The settings the cluster shares, within the ranges that a silo can work with.
+    /// The settings that the cluster shares, clamped to the allowed ranges.
     shared: Arc<SharedSettings>,
-    /// When the last read or commit that succeeded was sent.
+    /// When the last successful read or commit was sent.
     pub(crate) contact: Option<MonoTime>,
     pub(crate) table: TableHealth,
     pub(crate) suspended: bool,
@@ -97,12 +98,12 @@ impl Ctx {
         self.timers.set(timer, self.now.mono + after);
     }
 
-    /// The settings the cluster shares: the table's as soon as it was read.
+    /// The settings that the cluster shares: those of the table as soon as it was read.
     pub(crate) fn settings(&self) -> Arc<SharedSettings> {
         self.shared.clone()
     }
 
-    /// The view moved: so may have the settings.
+    /// Adopts the settings of a new view.
     pub(crate) fn follow_settings(&mut self) {
         if let Some(view) = &self.view {
             let stored = &view.snapshot().version_row.settings;
@@ -121,7 +122,8 @@ impl Ctx {
         self.shared.i_am_alive_period
     }
 
-    /// Whether a vote is recent enough to count, as [`apply`](crate::intent::apply) sees it.
+    /// Whether a vote is recent enough to count; the same rule as in
+    /// [`apply`](crate::intent::apply).
     pub(crate) fn is_fresh(&self, suspect: SiloAddress, vote: &Suspicion) -> bool {
         let expiry = self.shared.death_vote_expiration;
         self.members
@@ -151,7 +153,7 @@ impl Ctx {
         }
     }
 
-    /// Uniform between nothing and `most`.
+    /// Uniform between zero and `most`.
     pub(crate) fn jitter(&mut self, most: Duration) -> Duration {
         let nanos = u64::try_from(most.as_nanos())
             .unwrap_or(u64::MAX)
@@ -164,12 +166,12 @@ impl Ctx {
         CallId(self.next_call)
     }
 
-    /// The view of a snapshot of my table.
+    /// Builds the view of a snapshot of this silo's table.
     pub(crate) fn make_view(&self, snapshot: Snapshot) -> ClusterView {
         ClusterView::with_clock(snapshot, self.confirmed.clone())
     }
 
-    /// My table, and no other, answered a call that was sent at `sent`: leases are built on this.
+    /// Records that this silo's table answered a call sent at `sent`. Leases depend on this.
     pub(crate) fn confirm(&mut self, sent: MonoTime) {
         self.contact = self.contact.max(Some(sent));
         self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
@@ -202,12 +204,12 @@ impl Ctx {
         });
     }
 
-    /// To a silo, wherever it listens.
+    /// Sends to a silo at its endpoint.
     pub(crate) fn send_to(&mut self, silo: SiloAddress, body: impl Into<Arc<Message>>) {
         self.send(Destination::Endpoint(silo.endpoint()), Some(silo), body);
     }
 
-    /// Back on the connection something came by.
+    /// Replies on the connection by which a message came.
     pub(crate) fn reply(&mut self, link: LinkId, silo: SiloAddress, body: impl Into<Arc<Message>>) {
         self.send(
             Destination::Link(link),
@@ -237,7 +239,8 @@ impl Ctx {
         self.status == SiloStatus::Active
     }
 
-    /// Whether nothing may be written or adopted any more because the table is not the one I knew.
+    /// Whether the table is no longer the one this silo knew, so that nothing may be written or
+    /// adopted.
     pub(crate) fn table_changed(&self) -> bool {
         matches!(self.table.state, TableState::Changed(_))
     }

@@ -1,5 +1,6 @@
-//! Spreads views: after a commit the delta goes out; whoever is behind asks. It hides behind `on_commit`, `on_message` and
-//! `on_peer_version`, so that a better way to spread deltas can take its place.
+//! Spreads views: after a commit the delta is sent to all peers, and a silo with an older view asks
+//! for one. The interface is `on_commit`, `on_message` and `on_peer_version`, so that another
+//! dissemination protocol can replace it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,35 +14,36 @@ use super::message::{Header, Message};
 use super::notice::Observation;
 use crate::{ClusterView, Delta, MonoTime, SiloAddress, TableId};
 
-/// One question for a delta is given so long before the next one, to whomever.
+/// Minimum time between two requests for a delta, to any peers.
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
-/// Forged senders must not fill the memory: at most so many are remembered at a time, the others wait.
+/// Maximum number of remembered peers; further ones wait. Forged senders must not exhaust the
+/// memory.
 const MAX_REMEMBERED: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Disseminator {
     asked: Option<(MonoTime, u64)>,
-    /// Whom I told that it is Dead, and when.
+    /// Dead silos that were sent `YouAreDead`, and when.
     told: BTreeMap<SiloAddress, MonoTime>,
-    /// To whom I sent everything, and when: whoever asks again and again must not keep me busy.
+    /// Links that were sent the whole view, and when. This limits the work for repeated requests.
     served: BTreeMap<LinkId, MonoTime>,
     last_forced_read: Option<MonoTime>,
 }
 
-/// What a message calls for beyond itself.
+/// What the machine must do after a message, besides its direct handling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Nothing,
     /// The view moved.
     Adopted,
-    /// Only the table can tell.
+    /// A read of the table is needed.
     Read,
-    /// It starts from a version that I do not have: ask for what is between.
+    /// The delta starts from a version that this silo does not have: ask for a larger one.
     Ask,
 }
 
 impl Disseminator {
-    /// A commit of mine landed: everybody else is told.
+    /// Sends the delta of this silo's commit to all other silos.
     pub(crate) fn on_commit(&mut self, ctx: &mut Ctx, before: u64) {
         if !ctx.config.enable_dissemination {
             return;
@@ -58,9 +60,10 @@ impl Disseminator {
         }
     }
 
-    /// A message says which view its sender has.
+    /// Handles the view version in the header of a message.
     pub(crate) fn on_peer_version(&mut self, ctx: &mut Ctx, link: LinkId, header: &Header) -> Call {
-        // Nothing is adopted any more. (Who is suspended asks all the same: it may be told that it is dead.)
+        // No view is adopted any more. (A suspended silo still asks: the answer may be that it is
+        // Dead.)
         if ctx.table_changed() {
             return Call::Nothing;
         }
@@ -130,7 +133,7 @@ impl Disseminator {
         ctx.reply(link, from, Message::Delta(Box::new(delta)));
     }
 
-    /// A delta arrived. The view is in the context when it is adopted.
+    /// Handles a delta. When it is adopted, the new view is in the context.
     pub(crate) fn on_delta(&mut self, ctx: &mut Ctx, delta: &Delta) -> Call {
         let Some(view) = &ctx.view else {
             return Call::Nothing;
@@ -164,7 +167,8 @@ impl Disseminator {
         }
     }
 
-    /// Reads asked for by messages are limited to one per probe timeout, so that a liar cannot make the table hot.
+    /// Limits reads that messages cause to one per probe timeout, so that a faulty peer cannot
+    /// overload the table.
     pub(crate) fn read_once(&mut self, ctx: &Ctx) -> Call {
         let now = ctx.mono();
         if self
@@ -177,7 +181,7 @@ impl Disseminator {
         Call::Read
     }
 
-    /// Somebody speaks whom I know as Dead: it should look at the table.
+    /// Tells a peer that this silo knows as Dead to read the table.
     pub(crate) fn on_dead_peer(&mut self, ctx: &mut Ctx, link: LinkId, from: SiloAddress) {
         let now = ctx.mono();
         let patience = ctx.config.probe_timeout;
@@ -191,7 +195,7 @@ impl Disseminator {
         }
     }
 
-    /// My last message, one to each peer.
+    /// Sends this silo's last message to each peer.
     pub(crate) fn farewell(&mut self, ctx: &mut Ctx, version: u64, before: Option<&ClusterView>) {
         let delta = before
             .and_then(|b| ctx.view.as_ref().and_then(|v| v.delta_since(b.version())))

@@ -1,14 +1,15 @@
-//! How long to wait for an answer: phi accrual over round-trip times (Hayashibara et al., 2004), as a timeout instead of a level.
+//! The timeout of a probe: phi accrual over round-trip times (Hayashibara et al., 2004), as a
+//! timeout instead of a level.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How many round trips are remembered.
+/// Number of round trips in the window.
 const WINDOW: usize = 100;
-/// From how many on they are used.
+/// Minimum number of round trips before they are used.
 const MIN_SAMPLES: usize = 4;
-/// How many standard deviations above the mean give φ = 8 under the logistic approximation of the normal tail:
-/// the solution of log10(1 + e^(y(1.5976 + 0.070566 y²))) = 8.
+/// Number of standard deviations above the mean that gives φ = 8 under the logistic approximation
+/// of the normal tail: the solution of log10(1 + e^(y(1.5976 + 0.070566 y²))) = 8.
 const DEVIATIONS: f64 = 5.226;
 
 #[derive(Debug, Default)]
@@ -32,8 +33,8 @@ impl Estimator {
         self.squares += x * x;
     }
 
-    /// mean + k·σ, where σ is at least what makes the timeout half of `start` for a negligible mean; `start` before there are enough
-    /// samples. Not clamped.
+    /// mean + k·σ. The lower bound of σ makes the timeout half of `start` for a negligible mean.
+    /// Returns `start` while there are too few samples. The result is not clamped.
     pub(crate) fn timeout(&self, start: Duration) -> Duration {
         if self.samples.len() < MIN_SAMPLES {
             return start;
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_as_configured_then_follows_what_it_measures() {
+    fn the_timeout_starts_as_configured_and_follows_round_trips() {
         let start = Duration::from_secs(5);
         let mut e = Estimator::default();
         for _ in 0..3 {

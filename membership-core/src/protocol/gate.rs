@@ -1,5 +1,5 @@
-//! The one gate through which views enter: same table, larger version, consistent with the recent commits, nobody returned from the dead.
-//! Invariants P1 to P3, clause T16.
+//! The gate that every view must pass: same table, larger version, consistent with the recent
+//! commits, no Dead silo alive again. Invariants P1 to P3, clause T16.
 
 use super::context::Ctx;
 use crate::model::version::RECENT_COMMITS;
@@ -7,32 +7,32 @@ use crate::{
     Discontinuity, MembershipEntry, SiloAddress, SiloStatus, Snapshot, check_snapshot, check_token,
 };
 
-/// A message may move the version by so much; more is confirmed by a read.
+/// Maximum increase of the version by a message; a larger one needs a read.
 const MAX_LEAP: u64 = 1000;
 
-/// Where a snapshot comes from.
+/// The source of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Read from the table.
     Read,
-    /// Made by a commit of mine that the table acknowledged.
+    /// Made by a commit of this silo that the table acknowledged.
     Commit,
-    /// Told by another silo.
+    /// Received from another silo.
     Message,
 }
 
-/// What became of a snapshot.
+/// The result for a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
-    /// It is the view now.
+    /// It is now the view.
     Adopted,
-    /// Nothing new.
+    /// It has nothing new.
     Known,
-    /// Told by a message, and too far-reaching to believe without a read.
+    /// It came in a message and changes too much to adopt without a read.
     NeedsRead,
-    /// Not consistent with what I know.
+    /// It is not consistent with the known view.
     Broken(Discontinuity),
-    /// A message that makes no sense.
+    /// The message is invalid.
     Nonsense,
 }
 
@@ -44,8 +44,9 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
             return Passage::NeedsRead;
         }
         if snapshot.version() < known.version() {
-            // Others may have told me more while the read was under way. A table that went back is told by the read itself, which names
-            // the version I knew when it began. Another table is another table whatever its version is.
+            // Messages may have moved the view while the read was under way. The read itself
+            // reports a table that went back: it names the version that was known when it began. A
+            // different table id is a different table at any version.
             let same = snapshot.table_id() == known.table_id();
             return if same {
                 Passage::Known
@@ -62,7 +63,8 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
         let leap = snapshot.version() - known.version();
         let checked = match source {
             Source::Read => check_snapshot(known, &snapshot),
-            // Further back than the version row remembers, only the rows can tell a table that went another way.
+            // Beyond the commits that the version row keeps, only the rows show that the table took
+            // another path.
             Source::Message if leap > RECENT_COMMITS as u64 => check_snapshot(known, &snapshot),
             Source::Commit | Source::Message => check_token(&known.token, &snapshot.version_row),
         };
@@ -103,8 +105,8 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
     Passage::Adopted
 }
 
-/// Whether a snapshot says that I am gone: my row is Dead or removed, or a newer process has my address. A row of mine that cannot be
-/// decoded is damaged, not gone (clause T12).
+/// Whether a snapshot says that this silo has ended: its row is Dead or missing, or a newer process
+/// has its address. A row that cannot be decoded is damaged and not an end (clause T12).
 pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
     if ctx.status == SiloStatus::Created {
         return false;
@@ -122,7 +124,8 @@ pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
 
 fn install(ctx: &mut Ctx, snapshot: Snapshot, changed: Option<&[SiloAddress]>) {
     let now = ctx.mono();
-    // A vote that is new to me appeared just now only if I knew the table as it was shortly before.
+    // A vote that is new to this silo appeared just now only if this silo knew the table shortly
+    // before.
     let expiry = ctx.settings().death_vote_expiration;
     let watching = ctx.view.is_some() && ctx.contact.is_some_and(|t| now.since(t) <= expiry);
     let appeared = watching.then_some(now);
@@ -135,19 +138,19 @@ fn install(ctx: &mut Ctx, snapshot: Snapshot, changed: Option<&[SiloAddress]>) {
     ctx.follow_settings();
 }
 
-/// The gate on its own, for this crate's benchmarks; no part of the API.
+/// The gate alone, for the benchmarks of this crate; not part of the API.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Gate(Ctx);
 
 impl Gate {
-    /// A gate that nothing has passed yet.
+    /// Creates a gate that no snapshot has passed.
     #[must_use]
     pub fn new(setup: super::Setup) -> Self {
         Self(Ctx::new(setup))
     }
 
-    /// What happens to a snapshot that was read from the table; says whether it is the view now.
+    /// Passes a snapshot that was read from the table; returns whether it is now the view.
     pub fn adopt_read(&mut self, snapshot: Snapshot) -> bool {
         pass(&mut self.0, snapshot, Source::Read) == Passage::Adopted
     }

@@ -1,4 +1,4 @@
-//! My heartbeat: a lane of its own to the table, retried within a period.
+//! Writes this silo's heartbeat by calls of its own, and retries within a period.
 
 use super::context::Ctx;
 use super::io::{CallId, Effect};
@@ -12,7 +12,7 @@ pub(crate) struct HeartbeatWriter {
 }
 
 impl HeartbeatWriter {
-    /// My row is in: beat at once, and from now on.
+    /// This silo's row is in the table: writes the first heartbeat at once.
     pub(crate) fn start(&mut self, ctx: &mut Ctx) {
         if !ctx.timers.is_set(Timer::Heartbeat) && self.flight.is_none() {
             ctx.timers.set(Timer::Heartbeat, ctx.mono());
@@ -25,7 +25,7 @@ impl HeartbeatWriter {
         }
         let period = ctx.heartbeat_period();
         if self.flight.is_some() || ctx.suspended {
-            // The one under way says when the next is due; while suspended nothing is written.
+            // The call under way sets the next time. A suspended silo writes nothing.
             ctx.set_timer(Timer::Heartbeat, period / 4);
             return;
         }

@@ -1,6 +1,8 @@
-//! Probing somebody on another silo's behalf: two probes, half a timeout apart, then yes, no, or unknown; and my own word against it only
-//! if I am Active and healthy, know that silo at that epoch, and have no sign of life from it. With a table that is not the one I knew I
-//! cannot tell: whoever has that address there may be another one.
+//! Probes a suspect on the request of another silo. It sends two probes, half a timeout apart, and
+//! answers yes, no or unknown. A "no" carries this silo's own vote only if this silo is Active and
+//! healthy, knows the suspect at that epoch, and has no sign of life from it. When the table is no
+//! longer the one this silo knew, the answer is unknown, because another silo may have the
+//! suspect's address.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use super::message::{IndirectOutcome, Message};
 use super::timers::Timer;
 use crate::{Evidence, MonoTime, SiloAddress, SiloStatus, Suspicion, SuspicionReason, WallTime};
 
-/// At most so many rounds at once; more are answered `Unknown`.
+/// Maximum number of rounds at a time; further requests are answered `Unknown`.
 const MAX_ROUNDS: usize = 64;
 
 #[derive(Debug)]
@@ -25,7 +27,7 @@ struct Round {
     began: MonoTime,
 }
 
-/// What I am asked to do.
+/// A request for an indirect probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) round: u64,
@@ -39,7 +41,7 @@ pub(crate) struct Intermediary {
 }
 
 impl Intermediary {
-    /// I was paused: what I would say now proves nothing.
+    /// Ends all rounds after a pause of this silo: their results prove nothing.
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
         for (key, round) in std::mem::take(&mut self.rounds) {
             ctx.timers.clear(Timer::Round(key));
@@ -54,12 +56,12 @@ impl Intermediary {
         }
     }
 
-    /// Whom this round is about.
+    /// The suspect of a round.
     pub(crate) fn suspect(&self, key: u64) -> Option<SiloAddress> {
         self.rounds.get(&key).map(|r| r.suspect)
     }
 
-    /// `able` = nothing local keeps me from judging.
+    /// Starts a round. `able` = no local reason prevents this silo from judging.
     pub(crate) fn on_request(
         &mut self,
         ctx: &mut Ctx,
@@ -95,7 +97,7 @@ impl Intermediary {
             );
             return;
         }
-        // Whoever asks for no time at all would get a vote for nothing.
+        // A request with a timeout near zero would obtain a vote without a real probe.
         let timeout = timeout.clamp(ctx.config.min_probe_timeout, ctx.config.max_probe_timeout);
         let key = ctx.random();
         let nonce = ctx.random();
@@ -115,7 +117,8 @@ impl Intermediary {
         );
     }
 
-    /// The suspect answered one of my probes. True when it was one of this machine's.
+    /// Handles the suspect's answer to a probe. Returns when its round began, if the probe was one
+    /// of a round.
     pub(crate) fn on_ack(
         &mut self,
         ctx: &mut Ctx,
@@ -140,8 +143,8 @@ impl Intermediary {
         Some(round.began)
     }
 
-    /// The second probe is due, or has timed out. `alive_since` says when the suspect last gave me a sign of life; `local` and `score` how I
-    /// feel.
+    /// Sends the second probe or ends the round. `alive_since` is the suspect's last sign of life;
+    /// `score` and `local` are this silo's health.
     pub(crate) fn on_timer(
         &mut self,
         ctx: &mut Ctx,

@@ -1,7 +1,8 @@
-//! What goes into the protocol and what comes out: the only door between it and the world.
+//! Inputs and effects of the protocol: its whole interface to the outside.
 //!
-//! The runtime (or a simulator, or a test) owns the clock, the table and the network. It calls
-//! [`Protocol::handle`](super::Protocol::handle) with an [`Input`] and carries out the [`Effect`]s in the order they come.
+//! The runtime (or a simulator or a test) owns the clock, the table and the network. It calls
+//! [`Protocol::handle`](super::Protocol::handle) with an [`Input`] and carries out the [`Effect`]s
+//! in their order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,167 +15,174 @@ use crate::{
     ReadRequest, SiloAddress, TableError,
 };
 
-/// Names one call to the table, so that its result finds the caller.
+/// Identifies one call to the table and matches its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// Names one connection of the transport: what an answer goes back on.
+/// Identifies one connection of the transport; a reply goes back on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Destination {
-    /// To whoever listens there, on any connection that leads there, or on a new one.
+    /// Any connection to this endpoint, or a new one.
     Endpoint(SocketAddr),
-    /// The same, but always dialled afresh: it proves that the address leads there now.
+    /// A new connection to this endpoint. It proves that the address leads there now.
     Fresh(SocketAddr),
-    /// Back on the connection that something came by. Lost when that is closed.
+    /// The connection by which a message came. The reply is lost when that connection is closed.
     Link(LinkId),
 }
 
-/// Something happened.
+/// An event that the protocol handles.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Input {
-    /// The first input: begin.
+    /// Starts the protocol; must be the first input.
     Start,
-    /// The time that [`Protocol::next_wakeup`](super::Protocol::next_wakeup) named has come. Harmless at any other time.
+    /// The time that [`Protocol::next_wakeup`](super::Protocol::next_wakeup) returned has come. Has
+    /// no effect at any other time.
     Wake,
     /// A message arrived.
     Message {
-        /// The connection it came by.
+        /// The connection by which it came.
         link: LinkId,
-        /// Who sends it, to whom, and what view it has.
+        /// Its sender, its receiver, and the sender's view version.
         header: Header,
-        /// What it says.
+        /// Its content.
         body: Arc<Message>,
     },
-    /// A message could not be delivered. Only for better reports: nobody is suspected because of it.
+    /// A message could not be delivered. This only improves reports; it never causes a suspicion.
     SendFailed {
-        /// Where it was to go.
+        /// Its destination.
         to: SocketAddr,
-        /// The transport's words.
+        /// The error of the transport.
         reason: String,
     },
-    /// The application heard from a silo on a connection of its own, in answer to something it sent at `asked`. Evidence of life.
+    /// The application received an answer from a silo on a connection of its own. This is evidence
+    /// of life.
     Heard {
-        /// Who.
+        /// The silo that answered.
         from: SiloAddress,
-        /// When the question was sent, by this process's monotonic clock.
+        /// When the request was sent, by this process's monotonic clock.
         asked: crate::MonoTime,
     },
     /// `initialize` ended.
     Initialized {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// How.
+        /// Its result.
         result: Result<(), TableError>,
     },
     /// `read` ended.
     Read {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// How.
+        /// Its result.
         result: Result<ReadAnswer, TableError>,
     },
-    /// `commit` ended. A call that timed out is an error of kind `OutcomeUnknown`.
+    /// `commit` ended. The result of a call that timed out is an error of kind `OutcomeUnknown`.
     Committed {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// How.
+        /// Its result.
         result: Result<CommitOutcome, TableError>,
     },
     /// `update_i_am_alive` ended.
     HeartbeatWritten {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// How.
+        /// Its result.
         result: Result<(), TableError>,
     },
-    /// The runtime measured how late its executor ran a task that was due: feeds the local health score.
+    /// The runtime measured by how much its executor ran a due task late. This feeds the local
+    /// health score.
     ExecutorLag(Duration),
-    /// The store hints that the version may have moved.
+    /// The store hints that the version may have changed.
     Hint,
-    /// The application wants something.
+    /// A command of the application.
     Command(Command),
 }
 
-/// What the application can want.
+/// A command of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Command {
     /// Publish ShuttingDown and drain. Answered by [`Notice::LeaveBegun`].
     BeginLeave,
-    /// The application has drained: end the row. Answered by [`Effect::Stop`]. Implies `BeginLeave`.
+    /// The application has drained: end the row. Answered by [`Effect::Stop`]. Implies
+    /// `BeginLeave`.
     FinishLeave,
-    /// Leave without draining, within the leave timeout: Stopping, then Dead. Answered by [`Effect::Stop`].
+    /// Leave without draining, within the leave timeout: Stopping, then Dead. Answered by
+    /// [`Effect::Stop`].
     Stop,
     /// End a silo without a vote. Answered by [`Notice::Answered`].
     Evict {
-        /// Names the request in the answer.
+        /// Identifies the request in the answer.
         request: RequestId,
-        /// Whom.
+        /// The silo to evict.
         silo: SiloAddress,
-        /// Why, for the row.
+        /// The reason; kept in the row.
         reason: String,
     },
-    /// See to it that the view is at least at this version, or as recent as the table now if none. Answered by [`Notice::Refreshed`].
+    /// Bring the view to at least a version, or to the current version of the table. Answered by
+    /// [`Notice::Refreshed`].
     Refresh {
-        /// Names the request in the answer.
+        /// Identifies the request in the answer.
         request: RequestId,
-        /// The version; reached or not, one successful read ends the request.
+        /// The version; `None` = the current version of the table. One successful read ends the
+        /// request, even if the version is not reached.
         at_least: Option<u64>,
     },
 }
 
-/// Something to carry out.
+/// An action that the owner of the protocol must carry out.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Effect {
     /// Send a message. It may get lost.
     Send {
-        /// Where.
+        /// The destination.
         to: Destination,
-        /// Who sends it, to whom, and what view it has.
+        /// The sender, the receiver, and the sender's view version.
         header: Header,
-        /// What it says; shared among receivers, so that it is encoded once.
+        /// The content; shared among receivers, so that it is encoded once.
         body: Arc<Message>,
     },
     /// Call `initialize`.
     Initialize {
-        /// Names the call in the result.
+        /// Identifies the call in its result.
         call: CallId,
-        /// With this.
+        /// The argument of the call.
         request: InitializeRequest,
     },
     /// Call `read`.
     Read {
-        /// Names the call in the result.
+        /// Identifies the call in its result.
         call: CallId,
-        /// With this.
+        /// The argument of the call.
         request: ReadRequest,
     },
     /// Call `commit`.
     Commit {
-        /// Names the call in the result.
+        /// Identifies the call in its result.
         call: CallId,
-        /// With this.
+        /// The argument of the call.
         request: CommitRequest,
     },
     /// Call `update_i_am_alive`.
     WriteHeartbeat {
-        /// Names the call in the result.
+        /// Identifies the call in its result.
         call: CallId,
-        /// With this.
+        /// The argument of the call.
         write: HeartbeatWrite,
     },
-    /// Publish a view. Versions strictly rise.
+    /// Publish a view. The versions of published views strictly increase.
     Publish(ClusterView),
-    /// Tell the application.
+    /// Report to the application.
     Tell(Notice),
-    /// Count or measure something.
+    /// Count or measure an observation.
     Observe(Observation),
     /// The last effect: the silo has stopped for good. Later inputs have no effects.
     Stop(Termination),

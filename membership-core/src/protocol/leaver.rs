@@ -1,4 +1,5 @@
-//! The way out: ShuttingDown is published, the application drains, the row ends as `left`. Bounded in time, also with the table down.
+//! The leave: publish ShuttingDown, let the application drain, end the row with cause `left`. Its
+//! duration is bounded, also when the table is unavailable.
 
 use std::time::Duration;
 
@@ -9,18 +10,19 @@ use super::writer::Writer;
 use crate::SiloStatus;
 use crate::intent::{Action, Answer};
 
-/// A silo that leaves does not sit out the backoff of a long outage.
+/// Upper bound of the writer's back-off during a leave; a long outage must not delay the leave
+/// further.
 const HURRY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
     Staying,
-    /// ShuttingDown is on its way.
+    /// ShuttingDown is being written.
     Announcing,
     /// The application drains.
     Draining,
-    /// The end is on its way.
+    /// The end of the row is being written.
     Ending,
 }
 
@@ -50,7 +52,8 @@ impl Leaver {
                 },
             );
             writer.hurry(ctx, HURRY);
-            // Half of the time for saying so, the other half for the end: together they are no more than the timeout.
+            // One half of the timeout is for ShuttingDown and the other for the end of the row, so
+            // that both together stay within the timeout.
             ctx.set_timer(Timer::Leave, ctx.config.leave_timeout / 2);
         }
     }
@@ -75,7 +78,7 @@ impl Leaver {
                     fast: true,
                 },
             );
-            // Nobody who goes accuses others.
+            // A silo that leaves does not accuse others.
             ctx.status = ctx.status.max(SiloStatus::Stopping);
             self.end(ctx, writer, ctx.config.leave_timeout);
         }
@@ -116,7 +119,7 @@ impl Leaver {
         }
     }
 
-    /// True when the time is up and the silo goes without its row saying so.
+    /// Returns true when the time is up and the silo stops before its row has ended.
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, writer: &mut Writer) -> bool {
         match self.stage {
             Stage::Announcing => {

@@ -1,5 +1,5 @@
-//! The one machine made of the small ones: it takes an input and lets due timers fire. What follows from
-//! that is in `proceed`.
+//! The machine that combines the small ones: it takes an input and fires the timers that are due.
+//! The work that follows is in `proceed`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::{
     ClusterView, Heartbeats, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus,
 };
 
-/// One silo's protocol: feed it inputs, carry out its effects.
+/// The protocol of one silo: takes inputs and returns effects.
 #[derive(Debug)]
 pub struct Protocol {
     pub(super) ctx: Ctx,
@@ -43,24 +43,24 @@ pub struct Protocol {
     pub(super) monitor: Monitor,
     pub(super) disseminator: Disseminator,
     pub(super) successors: rings::Successors,
-    /// Whom the prober was told to probe, and how many losses ago.
+    /// The current targets of the prober, and the value of `losses` when they were set.
     pub(super) aimed_at: (BTreeSet<SiloAddress>, u64),
     pub(super) heartbeat_writer: HeartbeatWriter,
     pub(super) leaver: Leaver,
     pub(super) cleaner: Cleaner,
     pub(super) pause: Pause,
-    /// Silos whose heartbeat stands still and that do not answer, as of the last look.
+    /// Silos whose heartbeat is stale and that do not answer, as of the last check.
     pub(super) stale: BTreeSet<SiloAddress>,
-    /// The heartbeats that were read last: for rows abandoned long ago.
+    /// The heartbeats of the last read; used for rows that were abandoned long ago.
     pub(super) last_heartbeats: Heartbeats,
     pub(super) evictions: BTreeMap<IntentId, RequestId>,
-    /// Requests for a refresh whose read has ended.
+    /// Refresh requests whose read has ended.
     pub(super) refreshing: BTreeSet<RequestId>,
-    /// The view moved since targets were chosen.
+    /// The view has moved since targets were chosen.
     pub(super) dirty: bool,
     pub(super) published: Option<u64>,
     pub(super) told_active: bool,
-    /// The settings of the table that the application was last told about, if they differ.
+    /// The settings of the table that were last reported as different to the application.
     pub(super) settings_seen: Option<SharedSettings>,
     pub(super) last_hint: Option<MonoTime>,
     pub(super) last_fast_read: Option<MonoTime>,
@@ -68,7 +68,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// A silo that does nothing until [`Input::Start`].
+    /// Creates a silo that does nothing until [`Input::Start`].
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         Self {
@@ -102,14 +102,15 @@ impl Protocol {
         }
     }
 
-    /// A silo that behaves as another protocol of the same family does; see [`crate::hooks`].
+    /// Creates a silo that behaves as another protocol of the same family; see [`crate::hooks`].
     pub(crate) fn with_variant(setup: Setup, variant: ProtocolVariant) -> Self {
         let mut protocol = Self::new(setup);
         protocol.ctx.variant = variant;
         protocol
     }
 
-    /// Takes one input and appends the effects. Same seed, same inputs, same effects.
+    /// Handles one input at time `now` and appends the effects to `effects`. The same seed and the
+    /// same inputs give the same effects.
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         if self.ended {
             return;
@@ -118,7 +119,8 @@ impl Protocol {
         std::mem::swap(&mut self.ctx.out, effects);
         self.notice_pause();
         self.take(input);
-        // One that is due again at once waits for the next wake-up: an input ends, whatever periods the table asks for.
+        // A timer that is due again at once waits for the next wake-up, so that handling ends for
+        // any period in the table.
         let mut fired = BTreeSet::new();
         while let Some(timer) = self.ctx.timers.pop_due(now.mono) {
             if self.ended {
@@ -134,7 +136,8 @@ impl Protocol {
         std::mem::swap(&mut self.ctx.out, effects);
     }
 
-    /// When to call [`handle`](Self::handle) with [`Input::Wake`], at the latest; none = only when something happens.
+    /// The latest time to call [`handle`](Self::handle) with [`Input::Wake`]; `None` = no wake-up
+    /// is needed.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<MonoTime> {
         if self.ended {
@@ -144,13 +147,13 @@ impl Protocol {
         }
     }
 
-    /// My address, once the epoch is decided.
+    /// The address of this silo; `None` until the epoch is decided.
     #[must_use]
     pub fn me(&self) -> Option<SiloAddress> {
         (self.ctx.me.epoch() != 0).then_some(self.ctx.me)
     }
 
-    /// Where I am in my life.
+    /// The status of this silo.
     #[must_use]
     pub fn status(&self) -> SiloStatus {
         if self.ended {
@@ -160,13 +163,13 @@ impl Protocol {
         }
     }
 
-    /// The view I act by; published if my row is in it.
+    /// The view that this silo acts on; it is published once it contains this silo's row.
     #[must_use]
     pub fn view(&self) -> Option<&ClusterView> {
         self.ctx.view.as_ref()
     }
 
-    /// How I feel.
+    /// The health of this silo.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
@@ -175,25 +178,26 @@ impl Protocol {
         }
     }
 
-    /// How the table answers.
+    /// The state of the table as this silo sees it.
     #[must_use]
     pub fn table_state(&self) -> TableState {
         self.ctx.table.state
     }
 
-    /// Whether I publish and write nothing after a long pause.
+    /// Whether this silo publishes and writes nothing after a long pause.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
         self.ctx.suspended
     }
 
-    /// Whether I have stopped for good.
+    /// Whether this silo has stopped for good.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.ended
     }
 
-    /// Others may know me: my row is in, or may be. Whoever asks for me by my address has seen it, whether I was told so or not.
+    /// Whether other silos may know this silo: its row is in the table, or may be. A message to
+    /// this silo by its full address proves that the sender has seen the row.
     pub(super) fn is_exposed(&self) -> bool {
         self.ctx.status != SiloStatus::Created || self.joiner.row_may_be_in()
     }
@@ -231,7 +235,7 @@ impl Protocol {
         }
     }
 
-    /// A step of the join that may have ended everything.
+    /// Handles the result of a step of the join.
     pub(super) fn step(&mut self, step: Step) {
         let step = match step {
             Step::Nothing => self.joiner.end_row(&mut self.ctx, &mut self.writer),
@@ -291,7 +295,7 @@ impl Protocol {
                     self.monitor.local(),
                 );
             }
-            // What is to be done is found out after every input.
+            // The work that is due is determined after every input.
             Timer::Doubt(_) => {}
             Timer::Check => self.check.on_timer(&mut self.ctx),
             Timer::Leave => {
@@ -303,7 +307,8 @@ impl Protocol {
         }
     }
 
-    /// Often enough to notice a pause that is longer than a probe timeout, and to judge health and staleness anew.
+    /// Ticks often enough to notice a pause longer than a probe timeout, and to update health and
+    /// staleness.
     pub(super) fn tick(&mut self) {
         let period = (self.ctx.config.probe_timeout / 5)
             .clamp(Duration::from_millis(50), Duration::from_secs(1));
@@ -330,7 +335,7 @@ impl Protocol {
             .required(&self.ctx, &self.passed_over())
     }
 
-    /// Who need not be reached when I join.
+    /// Silos that need not be reached during the join.
     pub(super) fn passed_over(&self) -> PassedOver<'_> {
         PassedOver {
             stale: &self.stale,

@@ -1,14 +1,16 @@
-//! What a view says of everybody, kept sorted: made anew when nobody knows what changed, and otherwise changed where the view did.
+//! Sorted lists derived from the view. They are rebuilt when the changed rows are unknown, and
+//! otherwise updated for the changed rows.
 
 use std::collections::BTreeMap;
 
 use super::rings;
 use crate::{InstanceId, MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime};
 
-/// When I saw a vote appear: its time, and mine. Mine is none when I was not reading the table just before: then it may be of any age.
+/// When a vote was seen to appear: the time of the vote, and this silo's clock. The clock is none
+/// when this silo was not reading the table shortly before: the vote may then have any age.
 type Sighting = (WallTime, Option<MonoTime>);
 
-/// What the current view says.
+/// The lists for the current view.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members {
     /// Active silos, by address.
@@ -17,22 +19,23 @@ pub(crate) struct Members {
     pub(crate) alive: Vec<SiloAddress>,
     /// Their places on the rings, in the same order.
     pub(crate) places: Vec<u64>,
-    /// Their processes, in the same order.
+    /// Their instance ids, in the same order.
     pub(crate) instances: Vec<InstanceId>,
     /// Joining silos, by address.
     pub(crate) joining: Vec<SiloAddress>,
-    /// Alive silos with votes against them.
+    /// Silos that are not Dead and have votes against them.
     pub(crate) accused: Vec<SiloAddress>,
-    /// The votes against each, by accuser.
+    /// The votes against each of them, by accuser.
     pub(crate) first_seen: BTreeMap<SiloAddress, BTreeMap<SiloAddress, Sighting>>,
-    /// Rises whenever somebody may be alive no more.
+    /// Increases whenever a silo may have stopped being alive.
     pub(crate) losses: u64,
-    /// Who came to be alive, or is no more, since that was taken last; none: it may be anybody.
+    /// Silos that became alive or ceased to be since this was last taken; none: unknown, any silo
+    /// may have.
     pub(crate) moved: Option<Vec<SiloAddress>>,
 }
 
 impl Members {
-    /// Everybody is looked at. `appeared`: when a vote that is new to me did.
+    /// Rebuilds all lists. `appeared` is the time at which new votes appeared.
     pub(crate) fn rebuild(&mut self, rows: &Rows, appeared: Option<MonoTime>) {
         let before = std::mem::take(self);
         self.losses = before.losses + 1;
@@ -56,7 +59,7 @@ impl Members {
         }
     }
 
-    /// Only these are looked at: nobody else's row changed.
+    /// Updates the lists for these silos; no other row has changed.
     pub(crate) fn follow(
         &mut self,
         rows: &Rows,
@@ -95,7 +98,7 @@ impl Members {
         }
     }
 
-    /// Which process an alive silo is.
+    /// The instance id of an alive silo.
     pub(crate) fn instance(&self, silo: &SiloAddress) -> Option<InstanceId> {
         self.alive
             .binary_search(silo)
@@ -103,7 +106,7 @@ impl Members {
             .and_then(|at| self.instances.get(at).copied())
     }
 
-    /// When I saw a vote appear, if I know.
+    /// When this silo saw a vote appear, if known.
     pub(crate) fn sighted(&self, suspect: &SiloAddress, vote: &Suspicion) -> Option<MonoTime> {
         let (at, when) = self.first_seen.get(suspect)?.get(&vote.accuser)?;
         when.filter(|_| *at == vote.at)
@@ -127,7 +130,7 @@ fn sightings(
         .collect()
 }
 
-/// Puts a silo into a sorted list, or takes it out.
+/// Inserts a silo into a sorted list, or removes it.
 fn set(list: &mut Vec<SiloAddress>, silo: SiloAddress, is_in: bool) {
     match (list.binary_search(&silo), is_in) {
         (Err(at), true) => list.insert(at, silo),
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn following_changes_ends_where_looking_at_everybody_does() {
+    fn following_changes_equals_a_rebuild() {
         let rng = &mut Xoshiro256PlusPlus::seed_from_u64(3);
         let (mut rows, mut followed) = (Rows::new(), Members::default());
         for step in 0..2_000 {

@@ -1,4 +1,4 @@
-//! What silos say to each other.
+//! The messages between silos.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Delta, InstanceId, SiloAddress, Suspicion, TableId};
 
-/// The protocol version this build speaks, and the oldest it understands.
+/// The protocol version of this build, and the oldest that it understands.
 pub const PROTOCOL_VERSION: u16 = 1;
 /// See [`PROTOCOL_VERSION`].
 pub const MIN_PROTOCOL_VERSION: u16 = 1;
 
-/// What every message carries, probes too, so that whoever is behind notices and asks.
+/// The header of every message, including probes. It lets a silo with an older view notice that and
+/// ask for a delta.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Header {
@@ -20,13 +21,13 @@ pub struct Header {
     pub cluster: u64,
     /// [`PROTOCOL_VERSION`] of the sender.
     pub protocol: u16,
-    /// The sender. Before its epoch is decided, epoch 0.
+    /// The sender; epoch 0 before its epoch is decided.
     pub from: SiloAddress,
-    /// The sender's process.
+    /// The instance id of the sender.
     pub instance: InstanceId,
-    /// The silo it is meant for; none when any process at that address may answer.
+    /// The intended receiver; `None` when any process at that address may answer.
     pub to: Option<SiloAddress>,
-    /// The table of the sender's view; none before its first read.
+    /// The table id of the sender's view; `None` before its first read.
     pub table_id: Option<TableId>,
     /// The version of the sender's view.
     pub version: u64,
@@ -35,7 +36,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of a silo that has no view yet, to whoever answers. `cluster` is a
+    /// Creates the header of a silo without a view, for any receiver. `cluster` is a
     /// [`ClusterName::fingerprint`](crate::ClusterName::fingerprint).
     #[must_use]
     pub const fn new(cluster: u64, from: SiloAddress, instance: InstanceId) -> Self {
@@ -52,104 +53,106 @@ impl Header {
     }
 }
 
-/// What a message says.
+/// The body of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Message {
-    /// Who is there? Sent to my own address before joining, and to the addresses of rows that are in my way.
+    /// Asks for the identity of the process at an address. Sent to the sender's own address before
+    /// it joins, and to the addresses of older rows that block the join.
     Identify {
-        /// Comes back in the answer.
+        /// Returned in the answer.
         nonce: u64,
     },
-    /// I am.
+    /// The answer to [`Message::Identify`].
     Identity {
-        /// Of the question.
+        /// The nonce of the question.
         nonce: u64,
-        /// Me; none before my epoch is decided.
+        /// The answering silo; `None` before its epoch is decided.
         silo: Option<SiloAddress>,
-        /// My process.
+        /// The instance id of its process.
         instance: InstanceId,
-        /// My machine.
+        /// The name of its machine.
         host: String,
     },
-    /// Are you alive?
+    /// Asks whether a silo is alive.
     Probe {
-        /// Comes back in the answer.
+        /// Returned in the answer.
         nonce: u64,
     },
-    /// I am.
+    /// The answer to [`Message::Probe`].
     ProbeAck {
-        /// Of the probe.
+        /// The nonce of the probe.
         nonce: u64,
     },
-    /// The probe was for another incarnation than the one that is here.
+    /// The answer to a probe that was for another incarnation of this address.
     NotMe {
-        /// Of the probe.
+        /// The nonce of the probe.
         nonce: u64,
     },
-    /// Probe somebody for me.
+    /// Asks an intermediary to probe a suspect.
     IndirectProbe {
-        /// Names the round.
+        /// Identifies the round.
         round: u64,
-        /// Whom.
+        /// The silo to probe.
         suspect: SiloAddress,
-        /// How long to wait for each of the two probes.
+        /// The timeout of each of the two probes.
         timeout: Duration,
     },
-    /// What came of it.
+    /// The answer to [`Message::IndirectProbe`].
     IndirectReply {
-        /// Of the request.
+        /// The round of the request.
         round: u64,
-        /// What.
+        /// The result.
         outcome: IndirectOutcome,
     },
-    /// Dial my advertised address afresh, and say [`Message::DialBack`] there.
+    /// Asks the receiver to dial the sender's advertised address afresh and to send
+    /// [`Message::DialBack`] there.
     DialMe {
-        /// Comes back.
+        /// Returned in the answer.
         nonce: u64,
-        /// My advertised address.
+        /// The sender's advertised address.
         endpoint: SocketAddr,
     },
-    /// I reached you.
+    /// The answer to [`Message::DialMe`], sent to the advertised address.
     DialBack {
-        /// Of the request.
+        /// The nonce of the request.
         nonce: u64,
     },
-    /// I am behind: send what I lack.
+    /// Asks for the changes since the sender's version.
     AskDelta {
-        /// The table I know; none = send everything.
+        /// The table id that the sender knows; `None` = send everything.
         table_id: Option<TableId>,
-        /// My version.
+        /// The sender's version.
         have: u64,
     },
-    /// What you lack.
+    /// The changes between two versions, or the whole view.
     Delta(Box<Delta>),
-    /// I am gone for good. The last message of a silo that leaves, one to each peer.
+    /// The last message of a silo that leaves, one to each peer.
     Farewell {
-        /// The version that says so; 0 if it could not be written.
+        /// The version that contains its end; 0 if the end could not be written.
         version: u64,
-        /// The change that says so, so that nobody has to ask the one who is gone.
+        /// The delta that contains its end, because the silo cannot be asked for it any more.
         delta: Option<Box<Delta>>,
     },
-    /// As far as I know you are Dead; read the table.
+    /// Tells the receiver that the sender sees it as Dead; it should read the table.
     YouAreDead {
-        /// The version that says so.
+        /// The version in which it is Dead.
         version: u64,
     },
 }
 
-/// What came of an indirect probe.
+/// The result of an indirect probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndirectOutcome {
-    /// It answered.
+    /// The suspect answered.
     Yes,
-    /// It did not; with the intermediary's own word against it, if it consents.
+    /// The suspect did not answer.
     No {
-        /// The consent, as a vote.
+        /// The intermediary's own vote against the suspect, if it consents.
         #[serde(with = "consent")]
         consent: Option<Suspicion>,
     },
-    /// The intermediary cannot say.
+    /// The intermediary cannot judge.
     Unknown,
 }
 

@@ -1,4 +1,29 @@
-//! How one silo behaves, as a state machine without input or output.
+//! The behaviour of one silo as a state machine without input or output. Its rules are the
+//! invariants P1 to P11.
+//!
+//! | file | content |
+//! |---|---|
+//! | `io`, `notice`, `message` | inputs and effects; reports to the application; messages |
+//! | `machine` | [`Protocol`]: takes an input, fires due timers |
+//! | `proceed` | the work after every input: votes, join, commits, targets, publishing |
+//! | `receive` | messages: checks of the header, then the body |
+//! | `settle` | answers of the table and their consequences |
+//! | `commands` | commands of the application, hints of the store |
+//! | `upkeep` | periodic checks: pause, staleness, accusations |
+//! | `targets`, `rings` | which silos to probe; the hash rings for that |
+//! | `context`, `members`, `timers` | shared state; sorted lists of the view; planned wake-ups |
+//! | `gate` | the checks that every new view must pass (P1 to P3) |
+//! | `joiner`, `contacts` | the join; two-way contact before Active (P9) |
+//! | `leaver` | the leave |
+//! | `prober`, `estimator` | probes and suspicions; the timeout from round-trip times |
+//! | `intermediary` | indirect probes on the request of other silos |
+//! | `voter`, `partition` | votes; the partition check before a vote (P11) |
+//! | `staleness` | heartbeats that stand still |
+//! | `monitor`, `pause` | the health score; pauses of this process |
+//! | `writer` | reads and commits, one at a time, with retry and back-off |
+//! | `heartbeat_writer` | this silo's heartbeat |
+//! | `disseminator` | deltas between silos |
+//! | `cleaner` | removal of expired rows by the leader |
 
 mod cleaner;
 mod commands;
@@ -50,22 +75,22 @@ use std::net::SocketAddr;
 
 use crate::{ClusterName, Config, InstanceId, SiloInfo, TableLimits};
 
-/// Who a silo is, before it has an epoch.
+/// The identity of a silo before it has an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Identity {
-    /// Which cluster.
+    /// The cluster.
     pub cluster: ClusterName,
-    /// Where others dial it.
+    /// The address that other silos dial.
     pub advertise: SocketAddr,
-    /// The process: random, made when it starts.
+    /// The instance id of the process: random, created when it starts.
     pub instance: InstanceId,
-    /// What it says of itself in its row.
+    /// What it publishes about itself in its row.
     pub info: SiloInfo,
 }
 
 impl Identity {
-    /// A silo of this cluster at this address.
+    /// Creates the identity of a silo of this cluster at this address.
     #[must_use]
     pub const fn new(
         cluster: ClusterName,
@@ -82,22 +107,22 @@ impl Identity {
     }
 }
 
-/// What a protocol instance is made of.
+/// The parameters of a protocol instance.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Setup {
-    /// Who.
+    /// The identity of the silo.
     pub identity: Identity,
-    /// How; must be valid.
+    /// Its configuration; must be valid.
     pub config: Config,
-    /// What the table takes at once.
+    /// The limits of the table.
     pub limits: TableLimits,
-    /// Seeds every random choice.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
 impl Setup {
-    /// A silo with this configuration, over a table with these limits.
+    /// Creates the setup of a silo with this configuration, over a table with these limits.
     #[must_use]
     pub const fn new(identity: Identity, config: Config, limits: TableLimits, seed: u64) -> Self {
         Self {
@@ -109,17 +134,17 @@ impl Setup {
     }
 }
 
-/// How a silo feels.
+/// The health of a silo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// All reasons together: 0 (healthy) to 8.
+    /// Score of all reasons together: 0 (healthy) to 8.
     pub score: u8,
-    /// The local reasons alone.
+    /// Score of the local reasons alone: 0 to 8.
     pub local: u8,
 }
 
 impl Health {
-    /// No reason to doubt oneself.
+    /// A silo without any sign of bad health.
     pub const HEALTHY: Self = Self { score: 0, local: 0 };
 }

@@ -1,6 +1,7 @@
-//! Am I the sick one? A score from 0 (healthy) to 8, after Lifeguard (Dadgar et al., 2017).
+//! The health of this silo: a score from 0 (healthy) to 8, after Lifeguard (Dadgar et al., 2017).
 //!
-//! Local reasons (my own executor or timers are late) forbid accusing anybody. All reasons together health_multiplier my timeouts.
+//! Local reasons (this silo's executor or timers are late) forbid accusing any silo. All reasons
+//! together lengthen this silo's timeouts by the health multiplier.
 
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ use super::context::Ctx;
 use super::notice::Observation;
 use crate::{MonoTime, SiloAddress};
 
-/// The score never rises above this.
+/// Maximum of the score.
 pub(crate) const MAX_SCORE: u8 = 8;
-/// An executor that runs a due task later than this is sick.
+/// Lag of the executor above which it counts as a local reason.
 const EXECUTOR_LAG_LIMIT: Duration = Duration::from_secs(1);
-/// So are timers that fire later than this.
+/// Lateness of timers above which it counts as a local reason.
 const LATE_TIMER_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub(crate) struct Monitor {
     executor_late: Option<MonoTime>,
     timer_late: Option<MonoTime>,
     last_probe_received: Option<MonoTime>,
-    /// Since when I am Active and there are enough others for silence to mean something.
+    /// Since when this silo is Active with enough peers for their silence to be meaningful.
     watching_since: Option<MonoTime>,
     targets_since: Option<MonoTime>,
     score: u8,
@@ -52,13 +53,13 @@ impl Monitor {
         self.last_probe_received = Some(now);
     }
 
-    /// After a pause silence proves nothing.
+    /// Discards observations after a pause: silence during it proves nothing.
     pub(crate) fn reset(&mut self) {
         self.watching_since = None;
         self.targets_since = None;
     }
 
-    /// Silence of *everybody* I probe: then only the table's word against a silo counts.
+    /// Whether *all* targets are silent. Then this silo accuses only stale silos.
     pub(crate) fn hears_nobody(
         &self,
         ctx: &Ctx,
@@ -70,7 +71,7 @@ impl Monitor {
             && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
     }
 
-    /// Looks at everything anew. `accusers` = Active silos with a fresh vote against me.
+    /// Updates the score. `accusers` = number of Active silos with a fresh vote against this silo.
     pub(crate) fn update(
         &mut self,
         ctx: &mut Ctx,
@@ -115,7 +116,7 @@ impl Monitor {
         }
     }
 
-    /// Timeouts are stretched by this factor.
+    /// The factor by which timeouts are lengthened.
     pub(crate) fn health_multiplier(&self) -> u32 {
         1 + u32::from(self.score)
     }

@@ -1,4 +1,4 @@
-//! What a silo reports to its application, and how its life ends.
+//! What a silo reports to its application, and how a silo ends.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,11 +9,11 @@ use crate::{
     CauseOfDeath, Death, Discontinuity, SharedSettings, SiloAddress, Suspicion, TableError,
     WallTime,
 };
-/// Names one request of the application, chosen by it.
+/// Identifies one request; chosen by the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// How the table stands with this silo.
+/// The state of the table as this silo sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableState {
@@ -21,84 +21,89 @@ pub enum TableState {
     Available,
     /// Calls fail.
     Unavailable,
-    /// It is not the table this silo knew: nothing is adopted or written any more; restart the silos.
+    /// It is not the table that this silo knew. Nothing is adopted or written any more; restart the
+    /// silos.
     Changed(Discontinuity),
-    /// It cannot be used as it is: foreign, newer layout, damaged, being deleted, not permitted.
+    /// The table cannot be used as it is: foreign, newer layout, damaged, being deleted, not
+    /// permitted.
     Unusable(crate::TableErrorKind),
 }
 
-/// What the application is told.
+/// A report to the application.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// My address is decided and my row is in the table.
+    /// The address of this silo is decided and its row is in the table.
     Joining {
-        /// Me.
+        /// This silo.
         silo: SiloAddress,
-        /// The version that has my row.
+        /// The version that contains its row.
         version: u64,
     },
-    /// Still joining; told every 5 s.
+    /// The silo is still joining; reported every 5 s.
     JoinProgress(JoinProgress),
-    /// I am Active.
+    /// The silo is Active.
     Active {
-        /// The version that made me Active.
+        /// The version that made it Active.
         version: u64,
     },
-    /// ShuttingDown is in the table (or could not be written within the time, `version` none): drain, then finish.
+    /// ShuttingDown is in the table, or could not be written in time: drain, then finish.
     LeaveBegun {
-        /// The version that says so.
+        /// The version that contains ShuttingDown; `None` when it could not be written.
         version: Option<u64>,
     },
-    /// An answer to [`Command::Evict`].
+    /// The answer to [`Command::Evict`](super::Command::Evict).
     Answered {
-        /// Which request.
+        /// The request.
         request: RequestId,
         /// The answer.
         answer: Answer,
     },
-    /// An answer to [`Command::Refresh`].
+    /// The answer to [`Command::Refresh`](super::Command::Refresh).
     Refreshed {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// The version of the view now, or why the table could not be read.
+        /// The version of the view after the refresh, or the error of the read.
         result: Result<u64, TableError>,
     },
-    /// The table works again, or does not any more. While it does not, nothing is declared and everybody keeps running.
+    /// The state of the table changed. While the table is unavailable, no silo is declared dead and
+    /// all silos keep running.
     Table(TableState),
-    /// This silo is configured otherwise than the cluster's shared settings say; it follows the table.
+    /// The configuration of this silo differs from the shared settings of the cluster; the silo
+    /// uses those of the table.
     SettingsDiffer {
-        /// What the table says.
+        /// The settings of the table.
         table: SharedSettings,
-        /// What this silo was configured with.
+        /// The settings that this silo was configured with.
         configured: SharedSettings,
     },
-    /// Publishing and writing nothing after a long pause, until a read succeeds (true); or going on (false).
+    /// After a long pause, the silo publishes and writes nothing until a read succeeds (true), or
+    /// it continues (false).
     Suspended(bool),
 }
 
-/// How far a join has come.
+/// The progress of a join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JoinProgress {
-    /// Since the start.
+    /// Time since the start of the join.
     pub elapsed: Duration,
-    /// What it waits for, in one sentence.
+    /// What the join waits for, in one sentence.
     pub waiting_for: String,
-    /// The Active silos that hold it up.
+    /// The Active silos that delay the join.
     pub unreached: Vec<Unreached>,
 }
 
-/// A silo that a joining one has no two-way contact with.
+/// A silo without two-way contact to the joining silo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreached {
-    /// Which.
+    /// The silo.
     pub silo: SiloAddress,
-    /// It answers me.
+    /// Whether it answers the joining silo.
     pub i_reach_it: bool,
-    /// It dialled my advertised address and met me.
+    /// Whether it dialled the joining silo's advertised address and reached it.
     pub it_reaches_me: bool,
-    /// The transport's last words about it.
+    /// The last error of the transport for it.
     pub last_error: Option<String>,
 }
 
@@ -120,35 +125,36 @@ impl fmt::Display for Unreached {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Termination {
-    /// It left. `clean` = its row says so; otherwise the time ran out before that could be written, and others will find out.
+    /// The silo left.
     Left {
-        /// Whether the row says so.
+        /// Whether its row says so. If false, the time ran out before that was written, and the
+        /// other silos will detect its absence.
         clean: bool,
     },
-    /// The table says that it is Dead.
+    /// The table says that the silo is Dead.
     DeclaredDead(DeclaredDead),
-    /// It never became Active.
+    /// The silo never became Active.
     JoinFailed(JoinError),
 }
 
-/// What the table says of my end.
+/// The end of this silo according to the table.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeclaredDead {
-    /// Me.
+    /// This silo.
     pub silo: SiloAddress,
-    /// The version that says so.
+    /// The version that contains its end.
     pub version: u64,
-    /// How; none when my row is gone.
+    /// Its death; `None` when its row is missing.
     pub death: Option<Death>,
-    /// The votes, with evidence.
+    /// The votes against it, with evidence.
     pub votes: Vec<Suspicion>,
-    /// When I found out, by my clock.
+    /// When this silo found out, by its own clock.
     pub at: WallTime,
 }
 
 impl DeclaredDead {
-    /// Found in the table at `version`, or that the row is gone (no `death`).
+    /// Creates the value for an end found at `version`; without `death`, the row is missing.
     #[must_use]
     pub const fn new(
         silo: SiloAddress,
@@ -166,7 +172,7 @@ impl DeclaredDead {
         }
     }
 
-    /// The cause in one word; `removed` when the row is gone.
+    /// The cause in one word; `removed` when the row is missing.
     #[must_use]
     pub fn cause(&self) -> &'static str {
         self.death
@@ -175,62 +181,63 @@ impl DeclaredDead {
     }
 }
 
-/// Why a join did not succeed. The row, if there was one, is marked Dead, cause `left`; where the table cannot be written either, it is given up
-/// after at most 10 s, and the others declare it dead.
+/// Why a join did not succeed. The row, if it was inserted, becomes Dead with cause `left`. If the
+/// table cannot be written either, the attempt ends after at most 10 s, and the other silos declare
+/// the silo dead.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// Another process answers at my advertised address.
+    /// Another process answers at the silo's advertised address.
     #[error(
         "the advertised address {endpoint} leads to another silo, {silo} on host `{host}`: choose another address or stop that one"
     )]
     AddressInUse {
         /// The address.
         endpoint: SocketAddr,
-        /// Who is there.
+        /// The silo that answers there.
         silo: String,
-        /// On which machine.
+        /// The name of its machine.
         host: String,
     },
-    /// Nothing answers at my advertised address.
+    /// No process answers at the silo's advertised address.
     #[error(
         "nothing answers at my own advertised address {endpoint} ({reason}): check --advertise and the firewall"
     )]
     NotReachableByMyself {
         /// The address.
         endpoint: SocketAddr,
-        /// The transport's words.
+        /// The error of the transport.
         reason: String,
     },
-    /// A newer process took my address while I joined.
+    /// A newer process took the silo's address during the join.
     #[error("{newer}, a newer process, took this address while I joined")]
     Superseded {
-        /// It.
+        /// The newer silo.
         newer: SiloAddress,
     },
-    /// Active silos and I do not reach each other.
+    /// Two-way contact with some Active silos is missing.
     #[error("could not reach everybody within {elapsed:?}: {}", list(.unreached))]
     Unreachable {
-        /// How long I tried.
+        /// Time since the start of the join.
         elapsed: Duration,
-        /// Who, and in which direction.
+        /// The silos, and the direction that is missing.
         unreached: Vec<Unreached>,
     },
     /// The table cannot be used.
     #[error("the membership table cannot be used: {0}")]
     Table(TableErrorText),
-    /// It took too long, without a silo to blame.
+    /// The join took too long, but not because of a certain silo.
     #[error("did not become Active within {elapsed:?}: {waiting_for}")]
     TimedOut {
-        /// How long I tried.
+        /// Time since the start of the join.
         elapsed: Duration,
-        /// What it waited for.
+        /// What the join waited for.
         waiting_for: String,
     },
-    /// The row is too large, or not allowed.
+    /// The row is too large or not allowed.
     #[error("the table does not take my row: {0}")]
     Refused(crate::intent::Refusal),
-    /// The application left or dropped its handle before.
+    /// The application left or dropped its handle before the silo was Active.
     #[error("stopped before it was Active")]
     Stopped,
 }
@@ -243,7 +250,7 @@ fn list(unreached: &[Unreached]) -> String {
         .join("; ")
 }
 
-/// A table error inside a comparable value: compared by kind.
+/// A table error inside a comparable value; two are equal when their kinds are.
 #[derive(Clone, Debug)]
 pub struct TableErrorText(pub TableError);
 
@@ -265,57 +272,57 @@ impl PartialEq for TableError {
     }
 }
 
-/// Something to count or measure; never needed for correctness.
+/// An observation to count or measure; not needed for correctness.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Observation {
     /// A probe was answered.
     ProbeAnswered {
-        /// By whom.
+        /// The silo that answered.
         peer: SiloAddress,
-        /// After how long.
+        /// The round-trip time.
         round_trip: Duration,
     },
     /// A probe was not answered in time.
     ProbeMissed {
-        /// By whom.
+        /// The silo that did not answer.
         peer: SiloAddress,
-        /// How many in a row now.
+        /// Number of misses in a row, including this one.
         misses: u32,
-        /// Whether it was an indirect one.
+        /// Whether the probe was indirect.
         indirect: bool,
     },
     /// The health score changed: 0 (healthy) to 8.
     Health {
-        /// All reasons together.
+        /// Score of all reasons together.
         score: u8,
-        /// The local ones alone.
+        /// Score of the local reasons alone.
         local: u8,
     },
-    /// A commit with a vote of mine landed.
+    /// A commit with a vote of this silo succeeded.
     VoteCast {
-        /// Against whom.
+        /// The silo that is voted against.
         suspect: SiloAddress,
     },
-    /// A vote against me appeared.
+    /// A vote against this silo appeared.
     VoteReceived {
-        /// By whom.
+        /// The silo that voted.
         accuser: SiloAddress,
     },
-    /// A commit of mine landed.
+    /// A commit of this silo succeeded.
     Committed {
-        /// How many rows it changed.
+        /// Number of rows that it changed.
         rows: usize,
     },
-    /// A commit of mine met a conflict.
+    /// A commit of this silo met a conflict.
     Conflict,
-    /// The outcome of a commit of mine is unknown.
+    /// The outcome of a commit of this silo is unknown.
     UnknownOutcome,
-    /// A message was dropped: wrong cluster, wrong receiver, nonsense, forged.
+    /// A message was dropped: wrong cluster, wrong receiver, invalid or forged.
     Dropped {
-        /// Why, in one word.
+        /// The reason in one word.
         reason: &'static str,
     },
-    /// A pause of this process was noticed.
+    /// This process was paused for about this time.
     Paused(Duration),
 }

@@ -1,8 +1,9 @@
-//! Before a vote against a silo whose heartbeat still moves: am I on the larger side? A crash stops heartbeats in the table, a
-//! partition between silos does not; so whoever votes must reach a majority of the Active silos itself.
+//! The partition check before a vote against a silo whose heartbeat still moves: is this silo on
+//! the larger side? A crash stops heartbeats in the table; a partition between silos does not.
+//! Therefore a voter must itself reach a majority of the Active silos. Invariant P11.
 //!
-//! The check probes every Active silo once and each suspect three times. It ends when all have answered or after one timeout, never
-//! earlier: a suspect that answers is alive.
+//! The check probes every Active silo once and each suspect three times. It ends when all have
+//! answered or after one timeout, never earlier: a suspect that answers is alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::message::Message;
 use super::timers::Timer;
 use crate::{MonoTime, SiloAddress};
 
-/// How often each suspect is probed in one check.
+/// Number of probes to each suspect in one check.
 const SUSPECT_PROBES: u32 = 3;
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ struct Running {
     began: MonoTime,
     timeout: Duration,
     suspects: BTreeSet<SiloAddress>,
-    /// Those of them that are suspected of being stuck: that they answer says nothing in their favour.
+    /// The suspects with the reason "stuck": their answers are no evidence in their favour.
     stuck: BTreeSet<SiloAddress>,
     nonces: BTreeMap<u64, SiloAddress>,
     waiting: BTreeSet<SiloAddress>,
@@ -28,10 +29,11 @@ struct Running {
     sent: u32,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    /// Suspects that did not answer, or are stuck, with whether my side may vote them out without their being stale.
+    /// Suspects that did not answer or are stuck, each with whether this side may vote against it
+    /// although it is not stale.
     pub(crate) silent: Vec<(SiloAddress, bool)>,
     pub(crate) at: MonoTime,
 }
@@ -80,7 +82,7 @@ impl PartitionCheck {
         ctx.set_timer(Timer::Check, timeout / SUSPECT_PROBES);
     }
 
-    /// A probe of this check was answered; gives when it began.
+    /// Handles an answer to a probe of this check; returns when the check began.
     pub(crate) fn on_ack(&mut self, from: SiloAddress, nonce: u64) -> Option<MonoTime> {
         let running = self.running.as_mut()?;
         running.nonces.get(&nonce).filter(|s| **s == from)?;
@@ -89,7 +91,7 @@ impl PartitionCheck {
         Some(running.began)
     }
 
-    /// The verdict, when the check has ended.
+    /// The verdict, once the check has ended.
     pub(crate) fn poll(&mut self, ctx: &mut Ctx) -> Option<Verdict> {
         let running = self.running.as_ref()?;
         if !running.waiting.is_empty() && ctx.mono().since(running.began) < running.timeout {
@@ -137,7 +139,8 @@ fn is_joining(ctx: &Ctx, silo: &SiloAddress) -> bool {
     ctx.members.joining.binary_search(silo).is_ok()
 }
 
-/// Whether I and those who answered are the larger side; of two halves the one with the leader is.
+/// Whether this silo and the silos that answered are the larger side. Of two equal halves it is the
+/// one with the leader.
 fn majority(ctx: &Ctx, answered: &BTreeSet<SiloAddress>, with_joining: bool) -> bool {
     let Some(view) = &ctx.view else { return false };
     let voters: BTreeSet<SiloAddress> = if with_joining {

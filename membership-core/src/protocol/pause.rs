@@ -1,30 +1,31 @@
-//! Notices that this process stood still: its timers are late. What was in flight then proves nothing, and after a long pause the table
-//! decides whether I still exist before I do anything.
+//! Detects that this process was paused: its timers are late. Probes and calls that were in flight
+//! then prove nothing. After a long pause, the silo reads the table before anything else, because
+//! it may have been declared dead.
 
 use std::time::Duration;
 
 use super::io::LinkId;
 use crate::{MonoTime, SiloAddress};
 
-/// At most so many probes wait for the end of a suspension.
+/// Maximum number of probes that wait for the end of a suspension.
 const MAX_WAITING: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
-    /// Probes to answer when the read that ends the suspension has ended, well or not.
+    /// Probes to answer when the read that ends the suspension has ended, successful or not.
     waiting: Vec<(LinkId, SiloAddress, u64)>,
-    /// That read has not ended yet.
+    /// Whether that read is still under way.
     pub(crate) silent: bool,
     pub(crate) last_at: Option<MonoTime>,
 }
 
-/// How long a pause was, in the terms that matter.
+/// The length of a pause in relation to the timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     None,
     /// Longer than a probe timeout: probes in flight are void.
     Short,
-    /// Longer than the failure window: others may have declared me dead.
+    /// Longer than the failure window: other silos may have declared this one dead.
     Long,
 }
 

@@ -1,6 +1,7 @@
-//! Probes other silos, one small record each: misses, timeouts, the indirect last miss, and what counts as a suspicion.
+//! Probes other silos and keeps one record for each: misses, timeouts, the indirect last probe, and
+//! what counts as a suspicion.
 //!
-//! It never writes and never votes; it says whom it would vote against now, and since when it knows.
+//! It never writes and never votes; it reports which silos it suspects now, and since when.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::notice::Observation;
 use super::timers::Timer;
 use crate::{Evidence, MonoTime, SiloAddress, Suspicion, SuspicionReason, WallTime};
 
-/// Fresh evidence of life holds back at most so many votes in a row.
+/// Maximum number of votes in a row that fresh evidence of life holds back.
 pub(crate) const MAX_SUPPRESSED: u32 = 3;
 
 #[derive(Debug)]
@@ -29,46 +30,48 @@ struct Peer {
     estimator: Estimator,
     flight: Option<Flight>,
     misses: u32,
-    /// The last probe that failed: when it began (mine), its timeout, and my clock when it had failed.
+    /// The last failed probe: when it began (monotonic), its timeout, and the wall clock when it
+    /// had failed.
     failed: Option<(MonoTime, Duration, WallTime)>,
     failed_at: Option<MonoTime>,
     last_answer: Option<(MonoTime, WallTime)>,
-    /// When the question was sent whose answer came last, on whatever connection.
+    /// When the question was sent whose answer came last, on any connection.
     asked: Option<MonoTime>,
     /// The intermediary's vote, and when it arrived.
     consent: Option<(MonoTime, Suspicion)>,
     suppressed: u32,
 }
 
-/// Somebody I would vote against now.
+/// A silo that this silo would vote against now.
 #[derive(Debug, Clone)]
 pub(crate) struct Suspect {
     pub(crate) silo: SiloAddress,
     pub(crate) mine: Suspicion,
     pub(crate) consent: Option<Suspicion>,
-    /// When the last probe failed, by my clock.
+    /// When the last probe failed, by this silo's clock.
     pub(crate) failed_at: MonoTime,
-    /// How long one probe of it takes at present.
+    /// The current timeout of one probe to it.
     pub(crate) period: Duration,
-    /// It answered something that was asked after that probe began.
+    /// It answered a question that was sent after that probe began.
     pub(crate) evidence_of_life: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
-    /// Whom I probe: a few, whatever the size of the cluster, and looked at after every input.
+    /// The probed silos: a few, for any size of the cluster. They are checked after every input.
     targets: BTreeMap<SiloAddress, Peer>,
-    /// What is known of others that are alive: that they answered something, or were probed once.
+    /// Records of other alive silos that answered something or were probed before.
     others: BTreeMap<SiloAddress, Peer>,
-    /// Intermediaries that kept silent or did not know, and until when they are not asked.
+    /// Intermediaries that were silent or could not judge, and until when they are not asked.
     excluded: BTreeMap<SiloAddress, MonoTime>,
     last_answer: Option<MonoTime>,
-    /// Up to which loss of the cluster those that are alive no more were forgotten.
+    /// The value of `losses` up to which records of silos that are no longer alive were removed.
     losses: u64,
 }
 
 impl Prober {
-    /// Probes exactly these from now on. What is known of a silo that is probed again later is kept while it is alive.
+    /// Sets the targets to exactly these silos. The record of a former target is kept while that
+    /// silo is alive.
     pub(crate) fn set_targets(&mut self, ctx: &mut Ctx, targets: &BTreeSet<SiloAddress>) {
         let is_alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
         if self.losses != ctx.members.losses {
@@ -116,22 +119,22 @@ impl Prober {
         self.targets.len()
     }
 
-    /// When anybody answered a probe last.
+    /// When any silo last answered a probe.
     pub(crate) fn last_answer(&self) -> Option<MonoTime> {
         self.last_answer
     }
 
-    /// When this silo answered last.
+    /// When this silo last answered.
     pub(crate) fn answered_at(&self, silo: &SiloAddress) -> Option<MonoTime> {
         self.peer(silo).and_then(|p| p.last_answer).map(|(t, _)| t)
     }
 
-    /// When this silo gave me a sign of life last, by both my clocks.
+    /// The last sign of life of a silo, by both clocks of this process.
     pub(crate) fn last_sign(&self, silo: &SiloAddress) -> Option<(MonoTime, WallTime)> {
         self.peer(silo).and_then(|p| p.last_answer)
     }
 
-    /// Everybody who answered within a window.
+    /// All silos that answered within a window.
     pub(crate) fn answered(&self, now: MonoTime, window: Duration) -> BTreeSet<SiloAddress> {
         let all = self.targets.iter().chain(&self.others);
         all.filter(|(_, p)| p.last_answer.is_some_and(|(t, _)| now.since(t) <= window))
@@ -149,7 +152,7 @@ impl Prober {
             .is_some_and(|t| now.since(t) <= window)
     }
 
-    /// Starts all counters again: the network or the table was away for everybody.
+    /// Resets all miss counters: the network or the table was unavailable for all silos.
     pub(crate) fn forget_misses(&mut self) {
         for peer in self.targets.values_mut().chain(self.others.values_mut()) {
             peer.misses = 0;
@@ -159,7 +162,7 @@ impl Prober {
         }
     }
 
-    /// Probes in flight prove nothing: I was paused. They start again.
+    /// Discards probes in flight after a pause of this silo, and starts them again.
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
         for (silo, peer) in &mut self.targets {
             peer.flight = None;
@@ -177,7 +180,7 @@ impl Prober {
             .min(c.max_probe_timeout)
     }
 
-    /// The timer of one peer fired: its probe has timed out, or the next one is due.
+    /// Handles the timer of one peer: its probe has timed out, or the next one is due.
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, health_multiplier: u32) {
         let now = ctx.mono();
         let Some(peer) = self.targets.get_mut(&silo) else {
@@ -185,7 +188,7 @@ impl Prober {
         };
         if let Some(flight) = peer.flight.take() {
             match flight.via {
-                // The intermediary kept silent: no miss, but it is not asked again soon.
+                // The intermediary was silent: this is not a miss, but it is not asked again soon.
                 Some(via) => {
                     self.excluded
                         .insert(via, now + ctx.failure_window().saturating_mul(2));
@@ -235,8 +238,9 @@ impl Prober {
         }
     }
 
-    /// Everybody whose last probe before a vote is on its way for half its time or longer. With a limit of one miss that would be said of
-    /// whoever answers a little late, and nobody is doubted.
+    /// Silos whose last probe before a vote has been in flight for at least half its timeout. Empty
+    /// for a limit of one miss, because this would then apply to every silo that answers a little
+    /// late.
     pub(crate) fn doubted(&self, ctx: &Ctx) -> impl Iterator<Item = SiloAddress> {
         let (now, limit) = (ctx.mono(), ctx.config.num_missed_probes_limit);
         let last = self
@@ -262,7 +266,8 @@ impl Prober {
         });
     }
 
-    /// A random Active silo that answered me within the failure window and was not found wanting lately.
+    /// A random Active silo that answered within the failure window and is not excluded as an
+    /// intermediary.
     fn intermediary(&self, ctx: &mut Ctx, suspect: &SiloAddress) -> Option<SiloAddress> {
         let now = ctx.mono();
         let window = ctx.failure_window();
@@ -283,7 +288,7 @@ impl Prober {
         fit.get(i).copied()
     }
 
-    /// A probe was answered. True when it was one of mine.
+    /// Handles the answer to a probe. Returns true when it was one of this machine's probes.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
         let now = ctx.mono();
         let Some(peer) = self.targets.get_mut(&from) else {
@@ -310,7 +315,7 @@ impl Prober {
         true
     }
 
-    /// A silo that answers a probe is alive: everything against it is void.
+    /// Clears all suspicion of a silo that answered a probe.
     fn alive(&mut self, ctx: &Ctx, from: SiloAddress) {
         if let Some(peer) = self.peer_mut(&from) {
             peer.misses = 0;
@@ -321,26 +326,26 @@ impl Prober {
         }
     }
 
-    /// It answered something else that was sent at `asked`, on whatever connection.
+    /// Handles the answer of a silo to another message, sent at `asked`, on any connection.
     pub(crate) fn on_evidence(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
         if ctx.members.alive.binary_search(&from).is_ok() {
             let peer = match self.targets.get_mut(&from) {
                 Some(peer) => peer,
                 None => self.others.entry(from).or_default(),
             };
-            // Whoever says that it asks in the future would silence me for as long.
+            // A time in the future would suppress votes until then.
             peer.asked = peer.asked.max(Some(asked.min(ctx.mono())));
             peer.last_answer = Some((ctx.mono(), ctx.now.wall));
         }
     }
 
-    /// The partition check reached it: nothing holds against it any more.
+    /// Handles an answer to the partition check: the silo is alive.
     pub(crate) fn on_check_answer(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
         self.on_evidence(ctx, from, asked);
         self.alive(ctx, from);
     }
 
-    /// The intermediary's word.
+    /// Handles the answer of an intermediary.
     pub(crate) fn on_indirect(
         &mut self,
         ctx: &mut Ctx,
@@ -371,14 +376,15 @@ impl Prober {
                 peer.suppressed = 0;
             }
             IndirectOutcome::No { consent } => {
-                // Only a healthy silo's own word counts.
+                // Only the own vote of a healthy silo counts.
                 let sound = |c: &Suspicion| {
                     c.accuser == from
                         && !from.same_endpoint(&silo)
                         && c.evidence.accuser_health == 0
                 };
                 peer.consent = consent.clone().filter(sound).map(|mut c| {
-                    // Who wrote it down is mine to say, and so is the time: the intermediary's clock may be anywhere.
+                    // This silo writes the vote and sets its time, because the intermediary's clock
+                    // may be wrong.
                     c.evidence.via = Some(ctx.me);
                     c.at = ctx.now.wall;
                     c.reason = SuspicionReason::Silent;
@@ -399,14 +405,14 @@ impl Prober {
             .set(Timer::Probe(silo), (flight.began + wait).max(now));
     }
 
-    /// How long one probe of this silo takes at present.
+    /// The current timeout of one probe to this silo.
     pub(crate) fn period(&self, ctx: &Ctx, silo: &SiloAddress, health_multiplier: u32) -> Duration {
         self.peer(silo).map_or(ctx.config.probe_timeout, |p| {
             Self::timeout(p, ctx, health_multiplier)
         })
     }
 
-    /// Everybody who has missed too many probes, as of now.
+    /// All silos that have missed too many probes, as of now.
     pub(crate) fn suspects(&self, ctx: &Ctx, health: u8, health_multiplier: u32) -> Vec<Suspect> {
         let limit = ctx.config.num_missed_probes_limit;
         self.targets
@@ -430,7 +436,8 @@ impl Prober {
                     extra: crate::Extra::default(),
                 };
                 let period = Self::timeout(p, ctx, health_multiplier);
-                // A consent may wait for the partition check, which takes a period, but for no more: it cannot be renewed without asking.
+                // A consent may wait for the partition check, which takes one period, but not
+                // longer: only another indirect probe can renew it.
                 let lasts = period.saturating_mul(2);
                 let consent = p
                     .consent
@@ -451,11 +458,11 @@ impl Prober {
             .collect()
     }
 
-    /// A vote was held back because of evidence of life.
+    /// Records that evidence of life held back a vote.
     pub(crate) fn suppressed(&mut self, silo: &SiloAddress) {
         if let Some(p) = self.targets.get_mut(silo) {
             p.suppressed = p.suppressed.saturating_add(1);
-            // Three more probes decide anew.
+            // Further probes up to the limit decide again.
             p.misses = 0;
             p.consent = None;
         }

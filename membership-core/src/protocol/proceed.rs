@@ -1,4 +1,4 @@
-//! What there is to do after every input: votes, the join, commits, whom to probe, what to publish.
+//! The work after every input: votes, the join, commits, probe targets, and publishing.
 
 use super::contacts::PassedOver;
 use super::io::Effect;
@@ -11,7 +11,7 @@ use crate::intent::Observed;
 use crate::{SiloStatus, TableErrorKind};
 
 impl Protocol {
-    /// What there is to do after every input.
+    /// Does the work that is due after every input.
     pub(super) fn proceed(&mut self) {
         for _ in 0..8 {
             if self.ended {
@@ -32,7 +32,8 @@ impl Protocol {
         self.arm_fast_read();
     }
 
-    /// Votes, joins and writes; true when something happened that may call for more.
+    /// Runs votes, the join and the writer; returns true when something happened that may need
+    /// another pass.
     pub(super) fn pump(&mut self) -> bool {
         if let Some(verdict) = self.check.poll(&mut self.ctx) {
             self.voter.on_verdict(&verdict);
@@ -86,7 +87,7 @@ impl Protocol {
                 .collect();
             let mut stale = stale;
             if self.joiner.is_joining() {
-                // Who need not be reached does not hold up the commit either.
+                // A silo that need not be reached must not delay the commit either.
                 stale.append(
                     &mut self
                         .joiner
@@ -167,7 +168,7 @@ impl Protocol {
         }
     }
 
-    /// The end: nothing is sent, written or published after this.
+    /// Ends the silo: nothing is sent, written or published after this.
     pub(super) fn end(&mut self, termination: Termination) {
         if !self.ended {
             self.ended = true;

@@ -1,4 +1,4 @@
-//! What to do with a message: first whether to listen at all, then what it says.
+//! Handles messages: first whether to accept a message, then its body.
 
 use super::disseminator::Call;
 use super::intermediary::Request;
@@ -61,7 +61,8 @@ impl Protocol {
             return self.drop_message("not_joined");
         }
         if header.from.same_endpoint(&self.ctx.me) {
-            // Somebody else at my own address: only the table can say which of us is the younger.
+            // Another process at this silo's own address: only the table can tell which of the two
+            // is newer.
             let call = self.disseminator.read_once(&self.ctx);
             self.obey(call);
             return self.drop_message("same_address");
@@ -140,7 +141,7 @@ impl Protocol {
                     .on_indirect(&mut self.ctx, from, *round, outcome, health_multiplier)
             }
             Message::DialMe { nonce, endpoint } => {
-                // Nobody is dialled on another's behalf.
+                // A silo may only request a dial to its own address.
                 if *endpoint == from.endpoint() && self.is_exposed() {
                     self.ctx.dial_afresh(
                         *endpoint,
@@ -168,7 +169,7 @@ impl Protocol {
             }
             Message::Farewell { version, delta } => {
                 if let Some(delta) = delta {
-                    // Whoever is gone cannot be asked for more; others will tell.
+                    // The sender is gone and cannot be asked for more; other silos send it.
                     self.on_delta(delta);
                 }
                 if *version == 0 || *version > self.ctx.version() {
@@ -192,8 +193,9 @@ impl Protocol {
             return;
         }
         if self.joiner.contacts.on_ack(from, nonce) {
-            // Who answers is not stale, whatever its heartbeat does, and must be reached both ways (invariant P9). The nonce of a contact
-            // stays the same, so that the answer may be to an old question: it says nothing about when that was asked.
+            // A silo that answers is not stale, whatever its heartbeat shows, and two-way contact
+            // with it is required (invariant P9). The nonce of a contact stays the same, so the
+            // answer may belong to an old question and does not show when that was sent.
             return self.prober.on_evidence(&self.ctx, from, MonoTime::ZERO);
         }
         if let Some(asked) = self.check.on_ack(from, nonce) {

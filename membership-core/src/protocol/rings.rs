@@ -1,12 +1,13 @@
-//! Whom to probe: one successor on each of several seeded hash rings. The union is an expander graph (as in Rapid, ATC 2018), so that every
-//! silo is watched by several others, and the work per silo does not grow with the cluster.
+//! Chooses which silos to probe: one successor on each of several seeded hash rings. The union of
+//! the rings is an expander graph (as in Rapid, ATC 2018): several silos watch each silo, and the
+//! work per silo does not grow with the cluster.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::members::Members;
 use crate::SiloAddress;
 
-/// A silo's place on ring 0, from which the others are derived.
+/// The place of a silo on ring 0; its places on the other rings are derived from this one.
 pub(crate) fn place(silo: &SiloAddress) -> u64 {
     let mut bytes = [0; 26];
     match silo.ip() {
@@ -18,7 +19,8 @@ pub(crate) fn place(silo: &SiloAddress) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// The same silo's place on another ring: SplitMix64's finalizer over the place and the ring's number.
+/// The place of the same silo on another ring: SplitMix64's finalizer over the place and the number
+/// of the ring.
 fn on_ring(place: u64, ring: u64) -> u64 {
     let mut x = place ^ ring.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,7 +28,8 @@ fn on_ring(place: u64, ring: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// How many are probed, and whether each is the successor on a ring of its own, or all on the same.
+/// The number of silos to probe, and whether all are successors on one ring instead of on one ring
+/// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rings {
     pub(crate) silos: u32,
@@ -34,14 +37,15 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// The number of the ring that gives each of them.
+    /// For each silo to probe, the number of the ring that it is chosen on.
     fn numbers(self) -> impl Iterator<Item = u64> {
         (0..u64::from(self.silos)).map(move |ring| if self.one { 0 } else { ring })
     }
 }
 
-/// The silos that `me` probes by ring order: on each of `rings` rings the first silo after me that no earlier ring gave.
-/// Costs one pass over the places of `silos` per ring: eight bytes each, so that those of a large cluster still fit into the cache.
+/// The silos that `me` probes by ring order: on each of `rings` rings the first silo after `me`
+/// that no earlier ring has chosen. Costs one pass per ring over the places of `silos`: eight bytes
+/// each, so that those of a large cluster fit into the CPU cache.
 #[must_use]
 pub fn successors(me: &SiloAddress, silos: &[SiloAddress], rings: u32) -> Vec<SiloAddress> {
     let places: Vec<u64> = silos.iter().map(place).collect();
@@ -59,7 +63,7 @@ pub fn successors(me: &SiloAddress, silos: &[SiloAddress], rings: u32) -> Vec<Si
     .collect()
 }
 
-/// By ring: how far the one is that it gives, and who that is.
+/// For each ring, the distance to the chosen silo and that silo.
 fn choose(
     me: &SiloAddress,
     silos: &[SiloAddress],
@@ -76,7 +80,8 @@ fn choose(
             let closer = best.is_none_or(|(least, at)| {
                 distance < least || (distance == least && silos[i] < silos[at])
             });
-            // Asked last, because few are closer than all before them.
+            // The most expensive condition comes last, because few silos are closer than all before
+            // them.
             if closer && silos[i] != *me && !chosen.iter().any(|(_, c)| *c == i) {
                 best = Some((distance, i));
             }
@@ -92,18 +97,20 @@ fn choose(
         .collect()
 }
 
-/// Whom I probe by ring order, kept up to date while the cluster changes: a newcomer only matters if on some ring it stands no further
-/// than the one that was chosen there, and whoever is gone only if it was chosen.
+/// The silos that this silo probes by ring order, updated as the cluster changes. A new silo
+/// matters only if on some ring it is at most as far as the chosen one; a silo that is gone matters
+/// only if it was chosen.
 #[derive(Debug, Default)]
 pub(crate) struct Successors {
-    /// For whom, and on which rings.
+    /// The silo and the rings that the choice is for.
     of: Option<(SiloAddress, Rings)>,
-    /// By ring.
+    /// For each ring, the distance to the chosen silo and that silo.
     chosen: Vec<(u64, SiloAddress)>,
 }
 
 impl Successors {
-    /// Since the last time those in `moved` came or went; none: anybody may have.
+    /// Updates the choice after the silos in `moved` came or went; none: unknown, any silo may
+    /// have.
     pub(crate) fn follow(
         &mut self,
         me: SiloAddress,
@@ -144,13 +151,14 @@ impl Successors {
         self.chosen.len() < rings.silos as usize || rings.numbers().zip(&self.chosen).any(closer)
     }
 
-    /// They.
+    /// The chosen silos.
     pub(crate) fn silos(&self) -> impl Iterator<Item = SiloAddress> {
         self.chosen.iter().map(|(_, silo)| *silo)
     }
 }
 
-/// Whether `me` is among the first `share` of `probers` after `silo` on ring 0: divides work on many silos evenly.
+/// Whether `me` is among the first `share` of `probers` after `silo` on ring 0. This divides work
+/// on many silos evenly.
 pub(crate) fn is_my_share(
     me: &SiloAddress,
     silo: &SiloAddress,
@@ -180,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn small_clusters_probe_everybody() {
+    fn in_small_clusters_each_silo_probes_all_others() {
         let all = silos(11);
         for me in &all {
             assert_eq!(successors(me, &all, 10).len(), 10);
@@ -189,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_watched_by_several() {
+    fn each_silo_is_probed_by_several() {
         let all = silos(300);
         let mut watchers = std::collections::BTreeMap::new();
         for me in &all {
@@ -233,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn following_changes_chooses_whom_looking_at_everybody_does() {
+    fn following_changes_chooses_the_same_silos_as_a_full_pass() {
         following(Rings {
             silos: 10,
             one: false,
@@ -273,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_about_as_large_as_asked() {
+    fn a_share_has_about_the_requested_size() {
         let all = silos(50);
         let target = SiloAddress::new([10, 0, 0, 9].into(), 1, 1);
         assert_eq!(

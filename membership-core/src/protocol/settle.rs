@@ -1,4 +1,4 @@
-//! What the table's answers mean for the rest of the machine.
+//! Applies the answers of the table to the other machines.
 
 use super::cleaner::Cleaner;
 use super::gate::{self, Passage, Source};
@@ -16,7 +16,8 @@ use crate::{
 
 impl Protocol {
     pub(super) fn settle(&mut self, outcomes: Vec<Outcome>) {
-        // Whatever comes of the read, also my end: whoever waits for it is answered.
+        // Records the refresh requests first, so that they are answered even if this read ends the
+        // silo.
         self.refreshing.extend(outcomes.iter().filter_map(|o| {
             if let Outcome::Refreshed(r, _) = o {
                 Some(*r)
@@ -42,7 +43,7 @@ impl Protocol {
                     if !self.refreshing.remove(&request) {
                         continue;
                     }
-                    // Whoever waited for it finds the view published.
+                    // The view is published before the request is answered.
                     self.publish();
                     let result = result.map(|()| self.ctx.version());
                     self.ctx.tell(Notice::Refreshed { request, result });
@@ -67,7 +68,7 @@ impl Protocol {
             self.end_silence();
             return;
         }
-        // Only now is it certain that it is my table that answered.
+        // Only now is it certain that the answer came from this silo's table.
         self.ctx.confirm(sent);
         if self.ctx.suspended && self.pause.last_at.is_none_or(|at| sent >= at) {
             self.ctx.suspended = false;
@@ -101,7 +102,7 @@ impl Protocol {
         self.judge_staleness();
     }
 
-    /// A snapshot goes through the gate.
+    /// Passes a snapshot through the gate.
     pub(super) fn adopt(&mut self, snapshot: Snapshot, source: Source) {
         if self.ctx.table_changed() {
             return;
@@ -114,7 +115,7 @@ impl Protocol {
         }
     }
 
-    /// The view moved, by whatever way.
+    /// Handles a view that moved, from any source.
     pub(super) fn adopted(&mut self, before: Option<&ClusterView>, source: Source) {
         self.dirty = true;
         let Some(view) = self.ctx.view.clone() else {
@@ -163,7 +164,7 @@ impl Protocol {
         }
     }
 
-    /// The table says that I am Dead, or has no row of mine any more.
+    /// Ends this silo: the table says that it is Dead, or has no row of it any more.
     fn found_my_end(&mut self, view: &ClusterView, before: Option<&ClusterView>) {
         let me = self.ctx.me;
         let entry = view.get(&me);
@@ -213,7 +214,7 @@ impl Protocol {
                     self.ctx
                         .observe(Observation::VoteCast { suspect: *suspect });
                 }
-                // A vote that the table already has, or will not take, is not offered again at once.
+                // The table already has the vote or refused it: it is not submitted again at once.
                 _ => self.voter.landed(&self.ctx, *suspect),
             }
             return;
@@ -231,7 +232,7 @@ impl Protocol {
             self.dirty = true;
             self.heartbeat_writer.start(&mut self.ctx);
             Cleaner::start(&mut self.ctx);
-            // The view may have moved on meanwhile.
+            // The view may have moved in the meantime.
             if let Some(view) = self.ctx.view.clone()
                 && gate::ends_me(&self.ctx, view.snapshot())
             {
@@ -249,7 +250,7 @@ impl Protocol {
             && self.leaver.is_ending()
             && !matches!(answer, Answer::Queued)
         {
-            // The end was found in the view already; this is a row that was gone before.
+            // The view would have shown an end of the row already; here the row was missing before.
             self.end(Termination::Left {
                 clean: !matches!(answer, Answer::Refused(_)),
             });
@@ -282,13 +283,14 @@ impl Protocol {
         }
     }
 
-    /// The table is not the one I knew: nothing is adopted or written any more, and everybody keeps running.
+    /// The table is no longer the one this silo knew: nothing is adopted or written any more, and
+    /// the silo keeps running.
     fn table_broke(&mut self, how: Discontinuity) {
         self.ctx.set_table_state(TableState::Changed(how));
         self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
     }
 
-    /// Nobody is left waiting for what will never come.
+    /// Answers all waiting requests with an error, because no result will come.
     pub(super) fn answer_the_waiting(&mut self, kind: TableErrorKind, why: &str) {
         let reading = std::mem::take(&mut self.refreshing);
         for request in reading.into_iter().chain(self.writer.take_waiters()) {
@@ -331,7 +333,8 @@ impl Protocol {
                 if self.ctx.table.state == TableState::Available {
                     self.table_answers();
                 } else {
-                    // It works again: the next read, which need not wait any longer, will say so.
+                    // The table works again. The next read confirms that; it need not wait for the
+                    // back-off.
                     self.writer.hurry(&self.ctx, std::time::Duration::ZERO);
                     self.writer.want_read(false);
                 }
@@ -341,7 +344,7 @@ impl Protocol {
         }
     }
 
-    /// The read after a pause has ended, well or not: probes that waited are answered.
+    /// Answers the probes that waited for the end of the read after a pause, successful or not.
     fn end_silence(&mut self) {
         if self.pause.silent {
             let waiting = self.pause.release();

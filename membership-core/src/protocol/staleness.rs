@@ -1,32 +1,32 @@
-//! Whose heartbeat stands still. No clocks are compared: only counters, and only by my own monotonic time, and only in reads that were made
-//! after my last pause and after the table's last outage for me.
+//! Finds stale heartbeats. Clocks are never compared: only counters, by this silo's monotonic time,
+//! in reads after its last pause and after the last outage of the table.
 
 use std::time::Duration;
 
 use crate::{Heartbeats, MonoTime, SharedSettings, SiloAddress};
 
-/// A heartbeat must have stood still in at least so many reads.
+/// Minimum number of reads in which a heartbeat must have stood still.
 const MIN_READS: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
 struct Watch {
-    /// When the answer of the first read that showed this counter came.
+    /// When the first read that showed this counter was answered.
     since: MonoTime,
-    /// Reads that showed it, each at least half a period after the one before.
+    /// Number of reads that showed it, each at least half a period after the one before.
     reads: u32,
-    /// The last of those.
+    /// The time of the last of these reads.
     counted: MonoTime,
     /// When the last read that showed it was sent.
     last: MonoTime,
 }
 
-/// What is known of one silo's heartbeat.
+/// The record of one silo's heartbeat.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     silo: SiloAddress,
-    /// The largest that was ever read.
+    /// The largest counter that was read.
     counter: u64,
-    /// Since when it stands there; none before the first read that counts.
+    /// The observation of that counter; none before the first read that counts.
     watch: Option<Watch>,
 }
 
@@ -34,12 +34,13 @@ struct Known {
 pub(crate) struct Staleness {
     /// By silo.
     known: Vec<Known>,
-    /// Those that stood still in enough reads: usually none, so that looking every second costs nothing.
+    /// Silos whose heartbeat stood still in enough reads. Usually none, so that the check every
+    /// second is cheap.
     still: Vec<SiloAddress>,
 }
 
 impl Staleness {
-    /// Everything seen so far no longer counts: I was paused, or the table was away.
+    /// Discards all observations: this silo was paused, or the table was unavailable.
     pub(crate) fn reset(&mut self) {
         for known in &mut self.known {
             known.watch = None;
@@ -47,9 +48,10 @@ impl Staleness {
         self.still.clear();
     }
 
-    /// Heartbeats were read, by a call sent at `sent` whose answer came at `now`; they are from some moment between. So standing still
-    /// counts from the answer of the first read to the question of the last. Only silos in `alive`, which is sorted, are watched.
-    /// One pass over all three, side by side.
+    /// Handles heartbeats from a read that was sent at `sent` and answered at `now`; they are from
+    /// some moment between. Standing still therefore counts from the answer of the first read to
+    /// the sending of the last. Only silos in `alive`, which is sorted, are watched. One pass over
+    /// all three lists in parallel.
     pub(crate) fn on_read(
         &mut self,
         sent: MonoTime,
@@ -101,7 +103,8 @@ impl Staleness {
         }
     }
 
-    /// Everybody whose heartbeat has stood still for long enough. (That it has not answered me either is for the caller to add.)
+    /// All silos whose heartbeat has stood still for long enough. (The caller must also check that
+    /// they have not answered.)
     pub(crate) fn standing_still(
         &self,
         now: MonoTime,

@@ -1,4 +1,4 @@
-//! Whom a silo probes: ring successors, accused silos, and its share of the stale rows.
+//! Chooses the silos to probe: ring successors, accused silos, and a share of the stale rows.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use super::machine::Protocol;
 use super::rings::{self, Rings};
 use crate::SiloAddress;
 
-/// The largest number of accused silos that a silo probes besides its ring successors.
+/// Maximum number of accused silos that a silo probes besides its ring successors.
 const MAX_ACCUSED_TARGETS: usize = 10;
 /// How many silos share the probing of each stale row.
 const STALE_SHARE: usize = 4;
 
 impl Protocol {
-    /// Chooses whom to probe: ring successors, accused silos, and my share of the stale rows.
+    /// Chooses the silos to probe: ring successors, accused silos, and this silo's share of the
+    /// stale rows.
     pub(super) fn retarget(&mut self) {
         self.voter.on_view(&self.ctx);
         let mut targets = BTreeSet::new();
@@ -61,7 +62,7 @@ impl Protocol {
         } else {
             self.successors = rings::Successors::default();
         }
-        // Usually nothing has changed about them.
+        // Usually the targets have not changed.
         if self.aimed_at.0 != targets || self.aimed_at.1 != self.ctx.members.losses {
             self.prober.set_targets(&mut self.ctx, &targets);
             self.aimed_at = (targets, self.ctx.members.losses);

@@ -1,11 +1,11 @@
-//! Which moments the machine waits for. One wake-up serves all of them.
+//! The times that the machine waits for. One wake-up serves all of them.
 
 use crate::{MonoTime, SiloAddress};
 
-/// A moment somebody waits for; setting one again replaces it.
+/// A time that a machine waits for; setting a timer again replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// Looks at the clock often enough to notice a pause.
+    /// Checks the clock often enough to notice a pause.
     Tick,
     /// The next heartbeat, or its retry.
     Heartbeat,
@@ -21,26 +21,27 @@ pub(crate) enum Timer {
     Join,
     /// The joiner gives up.
     JoinDeadline,
-    /// The joiner tells how far it is.
+    /// The joiner reports its progress.
     JoinProgress,
     /// A probe is due or has timed out.
     Probe(SiloAddress),
-    /// An indirect round that I serve as intermediary.
+    /// An indirect round that this silo serves as intermediary.
     Round(u64),
-    /// The last probe before a vote has not been answered for a while: a partition check need not wait for its end.
+    /// The last probe before a vote has been unanswered for half its timeout: a partition check may
+    /// start before it ends.
     Doubt(SiloAddress),
     /// The partition check's next step.
     Check,
-    /// Leaving may take no longer.
+    /// The deadline of the current step of a leave.
     Leave,
-    /// Old rows may be due for removal.
+    /// Expired rows may have to be removed.
     Clean,
 }
 
-/// A few dozen at most: a list is faster than any tree.
+/// At most a few dozen timers: a list is faster than a tree.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    /// The next one last.
+    /// Sorted so that the next timer is last.
     planned: Vec<(MonoTime, Timer)>,
 }
 
@@ -73,7 +74,7 @@ impl Timers {
         self.planned.last().map(|(at, _)| *at)
     }
 
-    /// The next timer that is due, taken out.
+    /// Removes and returns the next timer that is due.
     pub(crate) fn pop_due(&mut self, now: MonoTime) -> Option<Timer> {
         self.planned
             .pop_if(|(at, _)| *at <= now)

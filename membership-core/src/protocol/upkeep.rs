@@ -1,4 +1,4 @@
-//! What a silo finds out by time alone: that it was paused, that rows are stale, that others accuse it.
+//! Periodic checks: pauses of this process, stale rows, and accusations against this silo.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Protocol {
         }
     }
 
-    /// Active silos with a fresh vote against me.
+    /// Active silos with a fresh vote against this silo.
     pub(super) fn accusers(&self) -> Vec<SiloAddress> {
         if self
             .ctx
@@ -70,7 +70,8 @@ impl Protocol {
         if length == Length::None {
             return;
         }
-        // Others may have declared me dead: the table is asked before anything else is done. (One that is not mine has nothing to say.)
+        // Other silos may have declared this one dead: it reads the table before anything else. (A
+        // table that is no longer the one it knew cannot tell.)
         let suspend = length == Length::Long && self.is_exposed() && !self.ctx.table_changed();
         if suspend {
             self.writer.read_first(&mut self.ctx);

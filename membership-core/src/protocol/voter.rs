@@ -1,4 +1,5 @@
-//! Turns suspicions into votes: takes them fresh from the prober for every attempt to write, and holds back each one that a rule forbids.
+//! Turns suspicions into votes. It takes them fresh from the prober for every attempt to write, and
+//! holds back each vote that a rule forbids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,20 +12,21 @@ use crate::{Evidence, IntentId, MonoTime, SiloAddress, Suspicion, SuspicionReaso
 
 #[derive(Debug, Default)]
 pub(crate) struct Voter {
-    /// Suspects that were silent in a partition check, when it ended, and whether my side is the larger one.
+    /// Suspects that did not answer a partition check: when the check ended, and whether this silo
+    /// is on the larger side.
     checked: BTreeMap<SiloAddress, (MonoTime, bool)>,
-    /// When a vote of mine against a silo landed.
+    /// When a vote of this silo against each silo was last written.
     voted: BTreeMap<SiloAddress, MonoTime>,
-    /// Since when I see a silo Joining.
+    /// Since when this silo sees each silo Joining.
     joining: BTreeMap<SiloAddress, MonoTime>,
-    /// The earliest of those times: before it is long ago, none of them is looked at.
+    /// The earliest of these times: nothing is checked until it is old enough.
     joining_since: Option<MonoTime>,
 }
 
-/// What the voter may look at.
+/// The inputs of the voter.
 pub(crate) struct VoterInput<'a> {
     pub(crate) stale: &'a BTreeSet<SiloAddress>,
-    /// I hear nobody: only stale rows may be accused.
+    /// All probed silos are silent: only stale silos may be accused.
     pub(crate) deaf: bool,
     pub(crate) score: u8,
     pub(crate) local: u8,
@@ -32,7 +34,7 @@ pub(crate) struct VoterInput<'a> {
 }
 
 impl Voter {
-    /// Nothing that was found before counts.
+    /// Discards all earlier observations.
     pub(crate) fn reset(&mut self, now: MonoTime) {
         self.checked.clear();
         for since in self.joining.values_mut() {
@@ -60,17 +62,17 @@ impl Voter {
         }
     }
 
-    /// A vote of mine landed.
+    /// Records that a vote of this silo was written.
     pub(crate) fn landed(&mut self, ctx: &Ctx, silo: SiloAddress) {
         self.voted.insert(silo, ctx.mono());
     }
 
-    /// Nothing that concerns me alone keeps me from accusing others.
+    /// Whether no local reason prevents this silo from accusing others.
     fn may_judge(ctx: &Ctx, input: &VoterInput<'_>) -> bool {
         ctx.is_active() && !ctx.suspended && !ctx.table_changed() && input.local == 0
     }
 
-    /// Everybody I would like to vote against now, before the partition rule.
+    /// All silos that this silo would vote against now, before the partition rule.
     fn candidates(&self, ctx: &Ctx, prober: &Prober, input: &VoterInput<'_>) -> Vec<Suspect> {
         if !Self::may_judge(ctx, input) {
             return Vec::new();
@@ -90,12 +92,13 @@ impl Voter {
             }
         }
         all.retain(|s| {
-            // Renewed once per failure window while it stands.
+            // A vote is renewed once per failure window while the suspicion lasts.
             let voted = self
                 .voted
                 .get(&s.silo)
                 .is_some_and(|t| now.since(*t) < window);
-            // None is older than a probe period (probing goes on, so that it is renewed as often), or from before the table came back.
+            // The failed probe must be at most one probe period old (probing continues and renews
+            // it) and not from before the table recovered.
             let fresh = now.since(s.failed_at) <= s.period
                 && ctx.table.recovered_at.is_none_or(|t| s.failed_at >= t);
             !voted && fresh && (!input.deaf || input.stale.contains(&s.silo))
@@ -103,7 +106,8 @@ impl Voter {
         all
     }
 
-    /// Holds back whoever shows signs of life; starts a partition check where one is needed.
+    /// Holds back votes against silos that show signs of life; starts a partition check where one
+    /// is needed.
     pub(crate) fn poll(
         &mut self,
         ctx: &mut Ctx,
@@ -139,7 +143,8 @@ impl Voter {
             }
         }
         if !input.deaf {
-            // What the check takes, the last probe takes as well: by its end both have spoken.
+            // The check takes one probe period. It may start while the last probe is in flight,
+            // because both have ended when the check ends.
             let doubted = prober.doubted(ctx).filter(|s| {
                 may_be_alone(s) && due(s, prober.period(ctx, s, input.health_multiplier))
             });
@@ -155,7 +160,8 @@ impl Voter {
         }
     }
 
-    /// A check's word on a suspect that still counts: it ended at most two probe periods ago, and in favour of my side.
+    /// The result of a check of a suspect that still counts: it ended at most two probe periods ago
+    /// and this silo is on the larger side.
     fn verdict(&self, ctx: &Ctx, suspect: &Suspect) -> Option<()> {
         if !ctx.variant.partition_checks {
             return Some(());
@@ -193,7 +199,8 @@ impl Voter {
         intents
     }
 
-    /// Whether somebody is held back only because I have not seen that its heartbeat stands still.
+    /// Whether a vote is held back only because this silo has not seen the suspect's heartbeat
+    /// stand still.
     pub(crate) fn waits_for_staleness(
         &self,
         ctx: &Ctx,

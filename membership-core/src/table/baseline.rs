@@ -1,4 +1,4 @@
-//! What the store itself costs: the measure that a benchmark holds the table against.
+//! The cost of the store itself, as the baseline for benchmarks of a table.
 
 use std::fmt;
 
@@ -6,36 +6,42 @@ use async_trait::async_trait;
 
 use crate::table::TableError;
 
-/// The store's own cheapest write and read, over the same connection and with the same durability as the table's.
+/// The store's own cheapest write and read, over the same connection and with the same durability
+/// as those of the table.
 ///
-/// A figure like "a commit takes 0.4 ms" says as much about the machine as about the table. Beside the store's own cheapest write in the
-/// same run, it says what the table adds. Nothing but benchmarks uses this.
+/// A result such as "a commit takes 0.4 ms" depends on the machine as much as on the table.
+/// Together with the store's own cheapest write in the same run, it shows what the table adds. Only
+/// benchmarks use this trait.
 ///
 /// # Cancellation
-/// Every future may be dropped; what was written is overwritten by the next call and removed by [`remove`](Self::remove).
+/// Every future may be dropped. The next call overwrites what was written, and
+/// [`remove`](Self::remove) removes it.
 #[async_trait]
 pub trait Baseline: fmt::Debug + Send + Sync + 'static {
-    /// What [`write`](Self::write) is, in the store's own words, for example `SET of one key`.
+    /// Names the operation of [`write`](Self::write) in the terms of the store, for example
+    /// `SET of one key`.
     fn write_is(&self) -> &'static str;
 
-    /// What [`read`](Self::read) is, in the store's own words.
+    /// Names the operation of [`read`](Self::read) in the terms of the store.
     fn read_is(&self) -> &'static str;
 
-    /// Overwrites about 100 bytes under one key of its own, apart from every cluster, durable as a commit is.
+    /// Overwrites about 100 bytes under a key of its own, outside every cluster, with the
+    /// durability of a commit.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     async fn write(&self) -> Result<(), TableError>;
 
-    /// Reads them back, as recent as the table's reads are. Zero bytes before the first write; that is no error.
+    /// Reads these bytes, with the recency of the table's reads. Before the first write it reads
+    /// zero bytes; that is not an error.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     async fn read(&self) -> Result<(), TableError>;
 
-    /// Leaves nothing of it in the store.
+    /// Removes these bytes from the store.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     async fn remove(&self) -> Result<(), TableError>;
 }

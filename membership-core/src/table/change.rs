@@ -1,5 +1,5 @@
-//! One change of the table from outside the protocol: read, decide, commit; again when another commit was first; and never
-//! in doubt about the outcome when it can be found out.
+//! One change of the table from outside the protocol: read, decide, commit. It starts over after a
+//! conflict, and settles an unknown outcome when the table shows it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -13,36 +13,36 @@ use super::{
 };
 use crate::{CommitId, Heartbeats, Snapshot};
 
-/// What a change needs and this crate does not have: random numbers and a way to wait.
+/// What a change needs from its caller: random numbers and a way to wait.
 #[async_trait]
 pub trait Runtime: Send {
-    /// A random id, never given before.
+    /// Returns a random id that was never returned before.
     fn commit_id(&mut self) -> CommitId;
 
-    /// Waits for a random time between nothing and `at_most`.
+    /// Waits for a random time between zero and `at_most`.
     async fn pause(&mut self, at_most: Duration);
 }
 
-/// Why a change was not made, or may not have been.
+/// Why a change was not made, or may not have been made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError<E = Infallible>
 where
     E: fmt::Display,
 {
-    /// The change must not be made; nothing was written.
+    /// The change is not allowed; nothing was written.
     #[error("{0}")]
     Refused(E),
-    /// It did not happen.
+    /// The change did not happen.
     #[error(transparent)]
     NotDone(TableError),
-    /// It may have happened: only the rows tell.
+    /// The change may have happened; read the rows to find out.
     #[error("it may have happened: {0}")]
     MayHaveHappened(TableError),
 }
 
 impl<E: fmt::Display> ChangeError<E> {
-    /// The table's error, or what `refused` makes of a refusal.
+    /// Converts to the table's error; `refused` converts a refusal.
     pub fn into_table_error(self, refused: impl FnOnce(E) -> TableError) -> TableError {
         match self {
             Self::Refused(why) => refused(why),
@@ -51,22 +51,23 @@ impl<E: fmt::Display> ChangeError<E> {
     }
 }
 
-/// How long a change goes on.
+/// When a change gives up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Conflicts until it gives up.
+    /// Maximum number of conflicts.
     pub(crate) conflicts: u32,
-    /// Errors and unknown outcomes until it gives up.
+    /// Maximum number of errors and unknown outcomes.
     pub(crate) errors: u32,
 }
 
-/// The first pause; it doubles up to the last.
+/// The first pause; each further one is twice as long, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(30);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
-/// A snapshot that comes with a conflict is used instead of a read, but not for ever: a read has a barrier.
+/// A snapshot that comes with a conflict replaces a read, but every fourth time the table is read,
+/// because a read has a barrier.
 const READ_EVERY: u32 = 4;
 
-/// Changes one table; what was read last is used again.
+/// Makes changes to one table; reuses what was last read.
 pub(crate) struct Changer<'a, T: ?Sized, R: ?Sized> {
     table: &'a T,
     runtime: &'a mut R,
@@ -88,17 +89,18 @@ where
         }
     }
 
-    /// Makes the change that `plan` finds for the table as it is, and gives the version that has it; none when `plan`
-    /// finds nothing to do. `plan` is asked again after each conflict, and must find nothing to do once its own change is
-    /// in.
+    /// Commits the change that `plan` returns for the current table. Returns the version that
+    /// contains the change, or `None` when `plan` finds nothing to do. `plan` is called again after
+    /// each conflict and must return `None` once its own change is in the table.
     pub(crate) async fn change<E: fmt::Display>(
         &mut self,
         mut plan: impl FnMut(&Snapshot, CommitId) -> Result<Option<CommitRequest>, E> + Send,
     ) -> Result<Option<u64>, ChangeError<E>> {
         let (mut conflicts, mut errors) = (0, 0);
-        // Sent, and may have happened or may still happen.
+        // A commit that was sent and may have happened or may still happen.
         let mut open: Option<(CommitRequest, TableError)> = None;
-        // Sent, and the table has moved too far to tell: the rows decide.
+        // The error of a commit that was sent, when the table has moved too far to show its
+        // outcome: the rows decide.
         let mut forgotten: Option<TableError> = None;
         let not_done = |error, forgotten| match forgotten {
             None => ChangeError::NotDone(error),
@@ -134,7 +136,8 @@ where
                     Judgement::Apply if errors >= self.patience.errors => {
                         return Err(ChangeError::MayHaveHappened(unknown));
                     }
-                    // It may still be on its way: the same bytes again, so that at most one of the two wins.
+                    // The commit may still happen: the same bytes are sent again, so that at most
+                    // one of the two succeeds.
                     Judgement::Apply => Some(sent.again()),
                     Judgement::OutcomeUnknown => {
                         forgotten = Some(unknown);
@@ -203,7 +206,7 @@ where
     }
 }
 
-/// The whole table as of now.
+/// Reads the whole current table.
 pub(super) async fn read<T: MembershipTable + ?Sized>(
     table: &T,
     heartbeats: bool,

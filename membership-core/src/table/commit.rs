@@ -1,4 +1,4 @@
-//! One atomic change of the table, and the one judgement of it that every provider shares.
+//! One atomic change of the table, and its judgement, which all providers share.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use crate::{
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowChange {
-    /// A row that must not exist yet.
+    /// Inserts a row that must not exist.
     Insert(Row),
-    /// A row that must exist; replaced as a whole.
+    /// Replaces a row that must exist.
     Update(Row),
-    /// The key of a row that must exist, decodable or not.
+    /// Removes the row with this key, decodable or not; it must exist.
     Remove(String),
 }
 
 impl RowChange {
-    /// The key of the row it changes.
+    /// The key of the changed row.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
@@ -33,38 +33,39 @@ impl RowChange {
     }
 }
 
-/// Whether a commit is sent for the first time.
+/// Whether a commit is sent for the first time or again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// It is.
+    /// For the first time.
     First,
-    /// It was sent before and its outcome is unknown: the same bytes again.
+    /// Again, with the same bytes, because the outcome of the first attempt is unknown.
     Again,
 }
 
-/// A commit: a token, a name, and what changes.
+/// A commit: the token of the version it is based on, its id, and its changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommitRequest {
-    /// The version it is based on.
+    /// The token of the version that it is based on.
     pub expected: VersionToken,
-    /// Its name, chosen by the caller and used once.
+    /// Its id, chosen by the caller and used for one commit only.
     pub id: CommitId,
-    /// First or again.
+    /// Whether it is sent for the first time or again.
     pub attempt: Attempt,
-    /// The silo that commits, if it is one.
+    /// The silo that commits; `None` when a person or another program does.
     pub committer: Option<SiloAddress>,
     /// The row changes.
     pub changes: Vec<RowChange>,
-    /// New shared settings, if they change.
+    /// New shared settings; `None` = unchanged.
     pub settings: Option<SharedSettings>,
-    /// New content of the core's cell in the version row, if it changes; at most 1 KiB.
+    /// New content of [`VersionRow::core`], at most 1 KiB; `None` = unchanged.
     pub core: Option<String>,
 }
 
 impl CommitRequest {
-    /// A commit of entries to insert and to update and of keys to remove. Stamps `written_at` of every entry with the version that this
-    /// commit will make, which is why a re-send is byte-identical.
+    /// Creates a commit of entries to insert, entries to update and keys to remove. Sets
+    /// `written_at` of every entry to the version that this commit makes, so that a second attempt
+    /// has the same bytes.
     #[must_use]
     pub fn new(
         expected: VersionToken,
@@ -88,7 +89,8 @@ impl CommitRequest {
         Self::of_changes(expected, id, changes).by(committer)
     }
 
-    /// A commit of row changes as they are; none where only the settings or the core's cell change.
+    /// Creates a commit of row changes that are stored unchanged; `changes` is empty when only the
+    /// settings or the core's cell change.
     #[must_use]
     pub const fn of_changes(expected: VersionToken, id: CommitId, changes: Vec<RowChange>) -> Self {
         Self {
@@ -102,28 +104,28 @@ impl CommitRequest {
         }
     }
 
-    /// The same, committed by this silo.
+    /// Sets the silo that commits.
     #[must_use]
     pub fn by(mut self, committer: impl Into<Option<SiloAddress>>) -> Self {
         self.committer = committer.into();
         self
     }
 
-    /// The same, with new shared settings.
+    /// Sets new shared settings.
     #[must_use]
     pub fn with_settings(mut self, settings: SharedSettings) -> Self {
         self.settings = Some(settings);
         self
     }
 
-    /// The same, with new content of the core's cell.
+    /// Sets new content of the core's cell.
     #[must_use]
     pub fn with_core(mut self, core: String) -> Self {
         self.core = Some(core);
         self
     }
 
-    /// The same bytes, sent again after an unknown outcome.
+    /// The same commit for a second attempt after an unknown outcome.
     #[must_use]
     pub fn again(&self) -> Self {
         Self {
@@ -132,13 +134,14 @@ impl CommitRequest {
         }
     }
 
-    /// The version it makes.
+    /// The version that this commit makes.
     #[must_use]
     pub fn next_version(&self) -> u64 {
         self.expected.version().saturating_add(1)
     }
 
-    /// Refuses what must not be sent: an empty commit, one row twice, undecodable rows, more than `limits`. Every provider calls it first.
+    /// Rejects a commit that must not be sent: empty, one row twice, undecodable rows, or larger
+    /// than `limits`. Every provider calls it first.
     ///
     /// # Errors
     /// `InvalidRequest` or `LimitExceeded`; nothing was sent.
@@ -232,7 +235,8 @@ impl CommitRequest {
         Ok(())
     }
 
-    /// What the current version row says of this commit, before any row is looked at. Clauses T3, T5 and T16.
+    /// Judges this commit by the current version row, before any row is read. Clauses T3, T5 and
+    /// T16.
     #[must_use]
     pub fn judge(&self, current: &VersionRow) -> Judgement {
         let expected = &self.expected;
@@ -262,7 +266,7 @@ impl CommitRequest {
         }
     }
 
-    /// The version row that this commit makes out of `current`.
+    /// The version row that this commit makes from `current`.
     #[must_use]
     pub fn next_version_row(&self, current: &VersionRow) -> VersionRow {
         let mut next = current.clone();
@@ -291,7 +295,7 @@ impl CommitRequest {
         next
     }
 
-    /// The token of the version this commit makes; `store` as in [`VersionRow::token`].
+    /// The token of the version that this commit makes; for `store` see [`VersionRow::token`].
     #[must_use]
     pub fn next_token(&self, store: &[u8]) -> VersionToken {
         VersionToken::new(
@@ -302,7 +306,8 @@ impl CommitRequest {
         )
     }
 
-    /// The snapshot this commit makes out of the one it was based on; `token` is the one the table answered with.
+    /// The snapshot that this commit makes from `base`, the snapshot it was based on; `token` is
+    /// from the answer of the table.
     #[must_use]
     pub fn apply_to(&self, base: &Snapshot, token: VersionToken) -> Snapshot {
         let mut rows = base.rows.clone();
@@ -322,33 +327,34 @@ impl CommitRequest {
     }
 }
 
-/// What a version row says of a commit.
+/// The judgement of a commit by the version row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It is next: check the rows and apply.
+    /// The commit is next: check the rows and apply it.
     Apply,
-    /// It happened already.
+    /// The commit has already happened.
     AlreadyCommitted,
-    /// Somebody else was first.
+    /// Another commit was first.
     Conflict,
-    /// It was sent again, and the table has moved too far to tell: an error of kind `OutcomeUnknown`.
+    /// The commit was sent again, and the table has moved too far to show its outcome: an error of
+    /// kind `OutcomeUnknown`.
     OutcomeUnknown,
-    /// The table is not the one the token is from, or it is being deleted: an error of this kind.
+    /// The table is not the one of the token, or it is being deleted: an error of this kind.
     Refused(TableErrorKind),
 }
 
-/// Somebody else was first, or a row is not there (or is there already). Nothing was changed.
+/// Another commit was first, or a row is missing or already exists. Nothing was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conflict {
-    /// The newest commit of the table as it is now.
+    /// The newest commit of the current table.
     pub newest: Option<CommitRecord>,
-    /// The table as it is now, where the store gives it in the same round trip.
+    /// The current table, if the store returns it in the same round trip.
     pub snapshot: Option<Snapshot>,
 }
 
 impl Conflict {
-    /// A conflict with this commit, with the table as it is now where the store gives it.
+    /// Creates a conflict with this newest commit and, if the store returns it, the current table.
     #[must_use]
     pub const fn new(newest: Option<CommitRecord>, snapshot: Option<Snapshot>) -> Self {
         Self { newest, snapshot }
@@ -359,9 +365,9 @@ impl Conflict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommitOutcome {
-    /// It happened; this is the token of the new version.
+    /// The commit happened; this is the token of the new version.
     Committed(VersionToken),
-    /// It did not, and never will.
+    /// The commit did not happen and never will.
     Conflict(Conflict),
 }
 
@@ -397,7 +403,7 @@ mod tests {
     };
 
     #[test]
-    fn judgement_tells_again_from_first_and_finds_ones_own_success() {
+    fn judgement_distinguishes_attempts_and_finds_an_own_success() {
         let start = VersionRow::initial(TableId::new(1), SharedSettings::default());
         let mine = commit(&start, 1000, 1);
         assert_eq!(mine.judge(&start), Judgement::Apply);
@@ -426,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn judgement_sees_another_table_and_another_past() {
+    fn judgement_detects_another_table_and_a_rollback() {
         let start = VersionRow::initial(TableId::new(1), SharedSettings::default());
         let one = commit(&start, 1, 1).next_version_row(&start);
         let two = commit(&one, 2, 2);
@@ -454,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_sent_is_refused() {
+    fn invalid_commits_are_rejected() {
         let start = VersionRow::initial(TableId::new(1), SharedSettings::default());
         let token = start.token(&[]);
         let id = CommitId::new(1);

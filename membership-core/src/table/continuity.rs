@@ -1,15 +1,15 @@
-//! Is this still the table I knew? Clause T16.
+//! Detects that the table is no longer the one that was known. Clause T16.
 
 use super::error::TableErrorKind;
 use crate::{Row, Snapshot, VersionRow, VersionToken};
 
-/// How a table can stop being the one that was known.
+/// How a table differs from the one that was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Discontinuity {
-    /// Wiped, or made anew.
+    /// It was deleted or created again.
     Replaced,
-    /// It went back in time, and perhaps forward again on another path.
+    /// It was rolled back, and may have moved forward on another path.
     RolledBack,
 }
 
@@ -22,8 +22,9 @@ impl From<Discontinuity> for TableErrorKind {
     }
 }
 
-/// Whether a version row can have come from the version that `known` names. What later commits hide cannot be seen: a table that was
-/// rolled back and has since moved more than 16 versions past the known one is told only by its rows, see [`check_snapshot`].
+/// Checks that a version row can be a successor of the version that `known` names. It cannot detect
+/// what later commits hide: only the rows show that a table was rolled back and has since moved
+/// more than 16 versions past the known one; see [`check_snapshot`].
 ///
 /// # Errors
 /// The [`Discontinuity`].
@@ -45,8 +46,8 @@ pub fn check_token(known: &VersionToken, now: &VersionRow) -> Result<(), Discont
     }
 }
 
-/// The same with everything known: besides the token, no row that was not written since may have changed, and none may have been written
-/// in the known past without being known.
+/// Checks that a snapshot can be a successor of `known`. Besides the check of [`check_token`], no
+/// row with an old `written_at` may have changed, and no unknown row may have one.
 ///
 /// # Errors
 /// The [`Discontinuity`].
@@ -61,7 +62,7 @@ pub fn check_snapshot(known: &Snapshot, now: &Snapshot) -> Result<(), Discontinu
     }
     let is_unknown = |row: &Row, before: Option<&Row>| match before {
         Some(old) if old.is_same(row) || old.hash() == row.hash() => false,
-        // A row that was damaged by hand and repaired the same way has no version of its own.
+        // A row that was damaged and repaired by hand keeps its old `written_at`.
         Some(old) if old.entry().is_none() => false,
         _ => row.entry().is_some_and(|e| e.written_at <= known.version()),
     };
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_moved_on_is_the_same_table() {
+    fn a_table_with_newer_commits_is_the_same_table() {
         let a = then(&empty(1), 1, 1);
         let b = then(&then(&a, 2, 2), 3, 3);
         assert_eq!(check_snapshot(&a, &b), Ok(()));
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn wiped_rolled_back_and_forked_tables_are_told() {
+    fn wiped_rolled_back_and_forked_tables_are_detected() {
         let a = then(&empty(1), 1, 1);
         let b = then(&a, 2, 2);
         assert_eq!(
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(check_snapshot(&b, &a), Err(Discontinuity::RolledBack));
         let fork = then(&then(&a, 7, 7), 8, 8);
         assert_eq!(check_snapshot(&b, &fork), Err(Discontinuity::RolledBack));
-        // A fork that has moved more than 16 versions on is told by its rows.
+        // Only the rows show a fork that has moved more than 16 versions.
         let mut far = then(&a, 7, 7);
         for i in 0..20 {
             far = then(&far, 100 + i, 100 + u16::try_from(i).unwrap());

@@ -1,11 +1,11 @@
-//! One error for all stores, by what the caller does next.
+//! One error type for all stores, classified by what the caller does next.
 
 use std::error::Error;
 use std::fmt;
 
 use super::Attempt;
 
-/// Which operation failed.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -26,7 +26,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The name used in errors, logs and metrics.
+    /// The name of the operation in errors, logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,55 +41,56 @@ impl Operation {
     }
 }
 
-/// What happened.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TableErrorKind {
-    /// The store could not be reached or refused for now; nothing was written.
+    /// The store could not be reached, or refused the request for now; nothing was written.
     Unavailable,
-    /// The store is busy (lock, throttling, deadlock, collision with another transaction); nothing was written.
+    /// The store is busy (lock, throttling, deadlock, collision with another transaction); nothing
+    /// was written.
     Busy,
     /// The request may have been carried out.
     OutcomeUnknown,
     /// A heartbeat for a silo that has no row; nothing was written.
     NoSuchRow,
-    /// The store says that we may not.
+    /// The store denied permission.
     PermissionDenied,
-    /// The configuration cannot work (address, file, network file system, missing feature).
+    /// The configuration is invalid (address, file, network file system, missing feature).
     Configuration,
     /// A limit of the store would be exceeded; nothing was sent.
     LimitExceeded,
     /// The request is not well-formed (empty commit, the same row twice); nothing was sent.
     InvalidRequest,
-    /// There is something under our name that is not ours; nothing was written.
+    /// The name of the table is in use by other data; nothing was written.
     ForeignTable,
     /// The table needs a newer build; nothing was written.
     NewerLayout,
-    /// No version row, and this client never saw one.
+    /// There is no version row, and this client never saw one.
     NotInitialized,
-    /// A `delete` was begun: run it again.
+    /// A `delete` was interrupted: run it again.
     BeingDeleted,
-    /// The table was wiped or made anew under a running client.
+    /// The table was deleted or created again while a client was running.
     TableReplaced,
-    /// The table went back in time under a running client.
+    /// The table was rolled back while a client was running.
     TableRolledBack,
-    /// Rows without a version row, or a version row that cannot be read.
+    /// There are rows without a version row, or the version row cannot be read.
     Damaged,
 }
 
-/// What the caller does next.
+/// What the caller does after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NextStep {
-    /// Certainly not applied: try again later.
+    /// The operation was certainly not applied: try again later.
     Retry,
-    /// May have been applied: find out first.
+    /// The operation may have been applied: find out first.
     FindOut,
-    /// Trying again does not help: a person must do something.
+    /// Trying again does not help: an operator must act.
     GiveUp,
 }
 
 impl TableErrorKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 15] = [
         Self::Unavailable,
         Self::Busy,
@@ -108,7 +109,7 @@ impl TableErrorKind {
         Self::Damaged,
     ];
 
-    /// What the caller does next.
+    /// What the caller does after an error of this kind.
     #[must_use]
     pub const fn next_step(self) -> NextStep {
         match self {
@@ -118,7 +119,7 @@ impl TableErrorKind {
         }
     }
 
-    /// The name used in logs and metrics.
+    /// The name of the kind in logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -171,9 +172,10 @@ impl TableErrorKind {
     }
 }
 
-/// An operation on the table that did not succeed.
+/// A failed operation on the table.
 ///
-/// Displays as one line that says what to do next; the source error is kept. Never holds a secret (clause T15).
+/// Displays as one line that says what to do next; the source error is kept. Never contains a
+/// secret (clause T15).
 #[derive(Debug, Clone)]
 pub struct TableError {
     kind: TableErrorKind,
@@ -186,7 +188,7 @@ pub struct TableError {
 }
 
 impl TableError {
-    /// An error of this kind. `message` says what happened, without secrets.
+    /// Creates an error of this kind. `message` says what happened, without secrets.
     #[must_use]
     pub fn new(
         kind: TableErrorKind,
@@ -205,37 +207,40 @@ impl TableError {
         }
     }
 
-    /// Names the row or key it is about.
+    /// Sets the row or key that the error is about.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Names the server that it is about, for example `db.example:5432`. A name that is there already stays: whoever was closer gave it.
+    /// Sets the server that the error is about, for example `db.example:5432`. A server that is
+    /// already set is kept, because it was set closer to the cause.
     #[must_use]
     pub fn at(mut self, place: impl Into<String>) -> Self {
         self.place.get_or_insert_with(|| place.into());
         self
     }
 
-    /// Keeps the error of the client library.
+    /// Sets the source: the error of the client library.
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(std::sync::Arc::new(source));
         self
     }
 
-    /// The same error under another operation's name.
+    /// Sets the operation.
     #[must_use]
     pub fn during(mut self, operation: Operation) -> Self {
         self.operation = operation;
         self
     }
 
-    /// What the caller of a commit is told of this. Of one that is sent again ([`Attempt::Again`]) the first sending may have happened,
-    /// whatever this one ended with, and it becomes [`OutcomeUnknown`](TableErrorKind::OutcomeUnknown); only a table that is another one
-    /// now, or goes, says that there is nothing to find out. Clause T5.
+    /// Converts an error of one attempt into the error of the commit. If the commit was sent again
+    /// ([`Attempt::Again`]), the first attempt may have happened whatever the error of the second
+    /// is, so the kind becomes [`OutcomeUnknown`](TableErrorKind::OutcomeUnknown). The exceptions
+    /// are errors that say that the table was replaced, rolled back or is being deleted: then there
+    /// is nothing to find out. Clause T5.
     #[must_use]
     pub fn of_commit(self, attempt: Attempt) -> Self {
         use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
@@ -255,7 +260,8 @@ impl TableError {
         }
     }
 
-    /// The same error where nothing can have been written: what was asked only to read has no unknown outcome.
+    /// Converts an error of a read: a read writes nothing, so `OutcomeUnknown` becomes
+    /// `Unavailable`.
     #[must_use]
     pub fn of_a_read(mut self) -> Self {
         if self.kind == TableErrorKind::OutcomeUnknown {
@@ -264,43 +270,43 @@ impl TableError {
         self
     }
 
-    /// What happened.
+    /// The kind of this error.
     #[must_use]
     pub const fn kind(&self) -> TableErrorKind {
         self.kind
     }
 
-    /// During what.
+    /// The operation that failed.
     #[must_use]
     pub const fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// In which store.
+    /// The name of the store.
     #[must_use]
     pub const fn store(&self) -> &'static str {
         self.store
     }
 
-    /// At which server, where there is one.
+    /// The server, if it is known.
     #[must_use]
     pub fn place(&self) -> Option<&str> {
         self.place.as_deref()
     }
 
-    /// What happened, without the rest: for an error that says more of it.
+    /// What happened, without the other parts; for an error that adds its own text.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The row or key it is about, if it is about one.
+    /// The row or key that the error is about, if there is one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// What the caller does next.
+    /// What the caller does after this error.
     #[must_use]
     pub const fn next_step(&self) -> NextStep {
         self.kind.next_step()
@@ -332,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_second_sending_meets_says_that_the_first_did_not_happen() {
+    fn an_error_of_a_second_attempt_leaves_the_outcome_unknown() {
         let of = |kind, attempt| {
             TableError::new(kind, Operation::Commit, "memory", "away")
                 .at("near:1")
@@ -360,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_do_next() {
+    fn the_message_says_what_to_do_next() {
         for kind in TableErrorKind::ALL {
             let e =
                 TableError::new(kind, Operation::Commit, "memory", "it went wrong").with_key("k");

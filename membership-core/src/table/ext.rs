@@ -1,4 +1,4 @@
-//! What people know from other membership tables, written once over the contract.
+//! Convenience operations known from other membership tables, implemented once over the contract.
 
 use std::time::Duration;
 
@@ -12,20 +12,21 @@ use crate::{
     WallTime,
 };
 
-/// Which defunct rows a cleanup removes.
+/// Selects the defunct rows that a cleanup removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CleanupPolicy {
-    /// The clock of whoever cleans.
+    /// The current time by the caller's clock.
     pub now: WallTime,
-    /// Dead rows that died longer ago than this go.
+    /// Minimum age of the deaths whose rows are removed.
     pub older_than: Duration,
-    /// This many of the most recently dead rows stay whatever their age, so that people can still read what happened.
+    /// Number of rows with the most recent deaths that are kept at any age, so that people can
+    /// still read them.
     pub keep: usize,
 }
 
 impl CleanupPolicy {
-    /// A policy as of this time.
+    /// Creates a policy as of the time `now`.
     #[must_use]
     pub const fn new(now: WallTime, older_than: Duration, keep: usize) -> Self {
         Self {
@@ -35,8 +36,9 @@ impl CleanupPolicy {
         }
     }
 
-    /// The keys of the rows that go, in the order of addresses. Only Dead rows; their age is that of their death, not of their start. None goes
-    /// before the older silos at its address: the next one there could take its epoch.
+    /// The keys of the rows to remove, in the order of addresses. Only Dead rows; their age is that
+    /// of the death, not of the start. A row stays until the rows of older silos at its address are
+    /// removed; otherwise the next silo there could take its epoch.
     #[must_use]
     pub fn defunct(&self, snapshot: &Snapshot) -> Vec<String> {
         let mut dead: Vec<_> = snapshot
@@ -57,21 +59,23 @@ impl CleanupPolicy {
     }
 }
 
-/// Comfort over [`MembershipTable`]: nothing here is for a provider to implement.
+/// Convenience operations for every [`MembershipTable`]; a provider does not implement them.
 ///
-/// Dropping one of these futures leaves the table in a legal state; a commit under way may or may not have happened (clause T14).
+/// # Cancellation
+/// Dropping one of these futures leaves the table in a legal state; a commit under way may or may
+/// not have happened (clause T14).
 #[async_trait]
 pub trait TableExt: MembershipTable {
-    /// The whole table and every heartbeat.
+    /// Reads the whole table and all heartbeats.
     ///
     /// # Errors
-    /// As [`MembershipTable::read`].
+    /// The errors of [`MembershipTable::read`].
     async fn read_all(&self) -> Result<(Snapshot, Heartbeats), TableError>;
 
     /// Adds one row to the version that `token` names.
     ///
     /// # Errors
-    /// As [`MembershipTable::commit`]; a row that exists is a conflict, not an error.
+    /// The errors of [`MembershipTable::commit`]; an existing row is a conflict, not an error.
     async fn insert_row(
         &self,
         entry: MembershipEntry,
@@ -82,7 +86,7 @@ pub trait TableExt: MembershipTable {
     /// Replaces one row in the version that `token` names.
     ///
     /// # Errors
-    /// As [`MembershipTable::commit`]; a row that does not exist is a conflict, not an error.
+    /// The errors of [`MembershipTable::commit`]; a missing row is a conflict, not an error.
     async fn update_row(
         &self,
         entry: MembershipEntry,
@@ -90,27 +94,30 @@ pub trait TableExt: MembershipTable {
         id: CommitId,
     ) -> Result<CommitOutcome, TableError>;
 
-    /// Removes what the policy calls defunct, in as few commits as the limits allow; gives the removed keys. `ids` names the commits.
+    /// Removes the rows that the policy calls defunct, in as few commits as the limits allow.
+    /// Returns the keys of the removed rows. `ids` creates the commit ids.
     ///
     /// # Errors
-    /// What a read or a commit says; `Busy` when others kept committing in between. What was removed until then stays removed.
+    /// The errors of reads and commits; `Busy` when other commits kept getting in first. Rows that
+    /// are already removed stay removed.
     async fn cleanup_defunct_silo_entries(
         &self,
         policy: &CleanupPolicy,
         ids: &mut (dyn FnMut() -> CommitId + Send),
     ) -> Result<Vec<String>, TableError>;
 
-    /// Where clients may connect: Active silos with a gateway port, with that port in their address, by address.
+    /// The silos that clients may connect to, by address: Active silos with a gateway port, with
+    /// that port in the returned address.
     ///
     /// # Errors
-    /// As [`MembershipTable::read`].
+    /// The errors of [`MembershipTable::read`].
     async fn gateways(&self) -> Result<Vec<SiloAddress>, TableError>;
 
-    /// The repair for a row that cannot be decoded (clause T12): removes it. Says whether there was one. A row that can be decoded is
-    /// left alone and gives `InvalidRequest`.
+    /// Removes a row that cannot be decoded (clause T12). Returns whether there was one.
     ///
     /// # Errors
-    /// What a read or a commit says; `Busy` when others kept committing in between.
+    /// `InvalidRequest` for a row that can be decoded, which is left unchanged; the errors of reads
+    /// and commits; `Busy` when other commits kept getting in first.
     async fn remove_undecodable(
         &self,
         key: &str,
@@ -118,7 +125,7 @@ pub trait TableExt: MembershipTable {
     ) -> Result<bool, TableError>;
 }
 
-/// The caller's ids, and no pauses: only as patient as one call of the table's own.
+/// The caller's ids, without pauses: the patience is that of one table call.
 struct Ids<'a>(&'a mut (dyn FnMut() -> CommitId + Send));
 
 #[async_trait]
@@ -130,7 +137,7 @@ impl Runtime for Ids<'_> {
     async fn pause(&mut self, _: Duration) {}
 }
 
-/// The row can be decoded: it is no damage to repair.
+/// The row can be decoded, so it needs no repair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("row {0} can be decoded: evict the silo instead")]
 pub struct Decodable(pub String);
@@ -140,7 +147,7 @@ const PATIENCE: Patience = Patience {
     errors: 2,
 };
 
-/// Removes what the policy calls defunct, commit by commit.
+/// Removes the rows that the policy calls defunct, commit by commit.
 pub(crate) async fn cleanup<T, R>(
     changer: &mut Changer<'_, T, R>,
     policy: &CleanupPolicy,
@@ -169,7 +176,7 @@ where
     }
 }
 
-/// Removes a row that cannot be decoded; says whether there was one.
+/// Removes a row that cannot be decoded; returns whether there was one.
 pub(crate) async fn remove_undecodable<T, R>(
     changer: &mut Changer<'_, T, R>,
     key: &str,

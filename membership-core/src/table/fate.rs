@@ -1,28 +1,30 @@
-//! What an answer says of a commit: it happened, it did not, or it may have. Pure; the protocol's writer and the changes
-//! of [`admin`](crate::admin) decide by it. Clause T5.
+//! The fate of a commit according to an answer: it happened, it did not, or it may have. A pure
+//! function; the protocol's writer and the changes of [`admin`](crate::admin) use it. Clause T5.
 //!
-//! A commit that may have happened is looked for in a version row that was read afterwards: that is
-//! [`CommitRequest::judge`], which finds it, finds that it can no longer land, or finds that it may still land and must
-//! be sent again as it was.
+//! A commit that may have happened is searched in a version row that is read afterwards.
+//! [`CommitRequest::judge`] decides whether it happened, can no longer happen, or may still happen
+//! and must be sent again unchanged.
 
 use super::{Attempt, CommitOutcome, CommitRequest, Conflict, NextStep, TableError};
 use crate::VersionToken;
 
-/// What became of a commit, as far as one answer tells.
+/// The result of a commit according to one answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fate {
     /// It is in the table.
     Happened(VersionToken),
     /// It did not happen and never will: another commit was first.
     Conflict(Conflict),
-    /// It did not happen: the error says so.
+    /// It did not happen, according to this error.
     Failed(TableError),
-    /// It may have happened. The error, or none where the answer names another commit and so proves nothing.
+    /// It may have happened. Contains the error, or `None` when the answer names another commit and
+    /// therefore proves nothing.
     Unknown(Option<TableError>),
 }
 
 impl CommitRequest {
-    /// What the answer to this commit says of it. An error that answers a second sending says nothing of the first.
+    /// Interprets the answer to this commit. An error that answers a second attempt says nothing
+    /// about the first.
     #[must_use]
     pub fn fate(&self, answer: Result<CommitOutcome, TableError>) -> Fate {
         match answer {
@@ -47,7 +49,7 @@ mod tests {
     use crate::{CommitId, Operation, SharedSettings, TableErrorKind, TableId, VersionRow};
 
     #[test]
-    fn an_answer_tells_happened_from_not_and_from_unknown() {
+    fn an_answer_means_happened_not_happened_or_unknown() {
         let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         let first = CommitRequest::new(row.token(&[]), CommitId::new(1), None, [], [], []);
         let other = CommitRequest::new(row.token(&[]), CommitId::new(2), None, [], [], []);

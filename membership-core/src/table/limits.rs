@@ -1,23 +1,23 @@
-//! What a store can hold and what its answers are worth, as values.
+//! Limits and guarantees of a store, as values.
 
 use serde::{Deserialize, Serialize};
 
-/// How much fits; exceeding one is refused before anything is sent (clause T11).
+/// Limits of a table. A request that exceeds one is refused before anything is sent (clause T11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TableLimits {
-    /// Row changes in one commit, at least 2.
+    /// Maximum number of row changes in one commit, at least 2.
     pub rows_per_commit: usize,
-    /// Bytes of key and text of one row.
+    /// Maximum size of key and text of one row, in bytes.
     pub bytes_per_row: usize,
-    /// Bytes of all rows of one commit together.
+    /// Maximum size of all rows of one commit, in bytes.
     pub bytes_per_commit: usize,
-    /// Rows in the table.
+    /// Maximum number of rows in the table.
     pub rows: usize,
 }
 
 impl TableLimits {
-    /// Limits in the order of the fields.
+    /// Creates limits; the parameters are in the order of the fields.
     #[must_use]
     pub const fn new(
         rows_per_commit: usize,
@@ -38,9 +38,9 @@ impl TableLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Recency {
-    /// As recent as every commit acknowledged to anybody before it began.
+    /// A read includes every commit that was acknowledged to any client before the read began.
     Linearizable,
-    /// Never older than what this client has read or written before.
+    /// A read is never older than what this client has read or written before.
     MonotonicPerClient,
 }
 
@@ -48,24 +48,24 @@ pub enum Recency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// It does.
+    /// It survives.
     Kept,
-    /// It may be lost, and then shows as `TableRolledBack`.
+    /// It may be lost; this is reported as `TableRolledBack`.
     MayBeLost,
 }
 
-/// What a store's answers are worth.
+/// Guarantees of a store for its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Guarantees {
     /// How recent reads are.
     pub reads: Recency,
-    /// Whether acknowledged commits are kept.
+    /// Whether acknowledged commits survive a failover.
     pub durability: Durability,
 }
 
 impl Guarantees {
-    /// What reads and acknowledged commits are worth.
+    /// Creates guarantees for reads and acknowledged commits.
     #[must_use]
     pub const fn new(reads: Recency, durability: Durability) -> Self {
         Self { reads, durability }

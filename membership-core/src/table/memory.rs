@@ -1,7 +1,9 @@
-//! The table in memory: for tests, for the virtual-time harness, and as the reference that other stores are compared with.
+//! A table in memory: for tests, for the virtual-time harness, and as the reference for other
+//! stores.
 //!
-//! It is deterministic and never looks at a clock. Everything it does is also there without `async`, because the harness calls it from
-//! one thread in virtual time. What can go wrong with a real store can be staged here too: a wiped, restored or damaged table.
+//! It is deterministic and never reads a clock. Every operation also exists without `async`,
+//! because the harness calls it from one thread in virtual time. Tests can also stage faults of a
+//! real store: a deleted, restored or damaged table.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,20 +21,25 @@ use crate::{ClusterName, Heartbeat, Heartbeats, Row, SiloAddress, VersionToken};
 
 const STORE: &str = "memory";
 
-/// What the in-memory table takes unless told otherwise: more than any real store.
+/// Default limits: larger than those of any real store.
 const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 1 << 26, 1_000_000);
 
 type Clusters = Arc<Mutex<BTreeMap<ClusterName, MemoryState>>>;
 
-/// Many clusters in one memory. Clones share it.
+/// Tables of many clusters in one memory. Clones share it.
 ///
 /// ```
-/// use membership_core::{ClusterName, InitializeRequest, MemoryStore, ReadAnswer, ReadRequest, SharedSettings, TableId};
+/// use membership_core::{
+///     ClusterName, InitializeRequest, MemoryStore, ReadAnswer, ReadRequest, SharedSettings,
+///     TableId,
+/// };
 /// let store = MemoryStore::new();
 /// let cluster: ClusterName = "blue".parse()?;
 /// let (one, two) = (store.table(cluster.clone()), store.table(cluster));
 /// one.initialize_sync(&InitializeRequest::new(TableId::new(7), SharedSettings::default()))?;
-/// let ReadAnswer::Snapshot { snapshot, .. } = two.read_sync(&ReadRequest::all())? else { unreachable!() };
+/// let ReadAnswer::Snapshot { snapshot, .. } = two.read_sync(&ReadRequest::all())? else {
+///     unreachable!()
+/// };
 /// assert_eq!(snapshot.table_id(), TableId::new(7));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -42,13 +49,13 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty one.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A client of one cluster's table in it.
+    /// A client of one cluster's table in this store.
     #[must_use]
     pub fn table(&self, cluster: ClusterName) -> MemoryTable {
         MemoryTable {
@@ -72,11 +79,11 @@ impl std::fmt::Debug for MemoryStore {
 }
 
 fn lock(clusters: &Clusters) -> MutexGuard<'_, BTreeMap<ClusterName, MemoryState>> {
-    // Every change is made by replacing whole values, so a panic elsewhere leaves a legal state behind.
+    // Every change replaces whole values, so a panic elsewhere leaves a legal state.
     clusters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everything stored for one cluster: what a backup would hold. Cheap to clone.
+/// Everything that is stored for one cluster, as in a backup. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryState {
     table: TableState,
@@ -103,7 +110,7 @@ impl TableState {
     }
 }
 
-/// One cluster's table in memory. Clones share the store; each is a client of its own.
+/// One cluster's table in memory. Clones share the store; each clone is a separate client.
 #[derive(Clone)]
 pub struct MemoryTable {
     clusters: Clusters,
@@ -120,13 +127,13 @@ impl std::fmt::Debug for MemoryTable {
 }
 
 impl MemoryTable {
-    /// A table in a store of its own.
+    /// Creates a table in a store of its own.
     #[must_use]
     pub fn new(cluster: ClusterName) -> Self {
         MemoryStore::new().table(cluster)
     }
 
-    /// The same client with smaller (or larger) limits.
+    /// The same client with other limits.
     #[must_use]
     pub fn with_limits(mut self, limits: TableLimits) -> Self {
         self.limits = limits;
@@ -143,18 +150,18 @@ impl MemoryTable {
         f(state)
     }
 
-    /// [`MembershipTable::initialize`] at once.
+    /// [`MembershipTable::initialize`] without `async`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn initialize_sync(&self, request: &InitializeRequest) -> Result<(), TableError> {
         self.change(|state| state.table.initialize(request, STORE).map(|_| ()))
     }
 
-    /// [`MembershipTable::read`] at once.
+    /// [`MembershipTable::read`] without `async`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn read_sync(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         self.with(|state| {
             let none = MemoryState::default();
@@ -175,10 +182,10 @@ impl MemoryTable {
         })
     }
 
-    /// [`MembershipTable::read_row`] at once.
+    /// [`MembershipTable::read_row`] without `async`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn read_row_sync(
         &self,
         silo: &SiloAddress,
@@ -194,10 +201,10 @@ impl MemoryTable {
         })
     }
 
-    /// [`MembershipTable::commit`] at once.
+    /// [`MembershipTable::commit`] without `async`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn commit_sync(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&self.limits, STORE)?;
         self.change(
@@ -217,10 +224,10 @@ impl MemoryTable {
         )
     }
 
-    /// [`MembershipTable::update_i_am_alive`] at once.
+    /// [`MembershipTable::update_i_am_alive`] without `async`.
     ///
     /// # Errors
-    /// As there; a heartbeat of a silo without a row is `NoSuchRow`.
+    /// The errors of that method; `NoSuchRow` for a silo without a row.
     pub fn update_i_am_alive_sync(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let during = Operation::UpdateIAmAlive;
         write.validate(STORE)?;
@@ -243,10 +250,10 @@ impl MemoryTable {
         })
     }
 
-    /// [`MembershipTable::delete`] at once.
+    /// [`MembershipTable::delete`] without `async`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn delete_sync(&self) -> Result<(), TableError> {
         let mut clusters = lock(&self.clusters);
         if let Some(state) = clusters.get(&self.cluster) {
@@ -256,33 +263,33 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Staging for tests: the cluster is gone, as if somebody had emptied the store.
+    /// For tests: removes the cluster, as if the store had been emptied.
     pub fn wipe(&self) {
         lock(&self.clusters).remove(&self.cluster);
     }
 
-    /// Staging for tests: a backup of the cluster.
+    /// For tests: returns a backup of the cluster.
     #[must_use]
     pub fn snapshot_state(&self) -> MemoryState {
         self.with(|state| state.cloned().unwrap_or_default())
     }
 
-    /// Staging for tests: brings a backup back, whatever happened since.
+    /// For tests: restores a backup, whatever happened since.
     pub fn restore_state(&self, state: MemoryState) {
         self.change(|now| *now = state);
     }
 
-    /// Staging for tests: puts any text under any key, past all rules; the version does not move.
+    /// For tests: stores any text under any key without any check; the version does not change.
     pub fn put_raw_row(&self, key: impl Into<String>, body: impl Into<String>) {
         self.change(|state| state.table.rows.insert(Row::decode(key, body)));
     }
 
-    /// Staging for tests: puts any text in the place of the version row.
+    /// For tests: replaces the version row by any text.
     pub fn put_raw_version_row(&self, text: &str) {
         self.change(|state| state.table.version_row = Some(decode_version_row(text).map(Arc::new)));
     }
 
-    /// Staging for tests: takes the version row away and leaves the rows.
+    /// For tests: removes the version row and leaves the rows.
     pub fn drop_version_row(&self) {
         self.change(|state| state.table.version_row = None);
     }

@@ -1,4 +1,4 @@
-//! The membership table: the contract every storage system keeps.
+//! The membership table: the contract that every provider implements.
 
 mod baseline;
 pub(crate) mod change;
@@ -41,39 +41,41 @@ use crate::{
     VersionToken,
 };
 
-/// What `initialize` needs.
+/// The argument of `initialize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InitializeRequest {
-    /// The id of the table if this call makes it: random, chosen by the caller, because the core has no source of randomness.
+    /// The id of the table if this call creates it: random, chosen by the caller, because this
+    /// crate has no source of randomness.
     pub table_id: TableId,
-    /// The shared settings if this call makes the table. The first writer wins.
+    /// The shared settings if this call creates the table. The first writer wins.
     pub settings: SharedSettings,
 }
 
 impl InitializeRequest {
-    /// Creates the table under this id and with these settings where there is none.
+    /// Creates a request for a table with this id and these settings, if there is none yet.
     #[must_use]
     pub const fn new(table_id: TableId, settings: SharedSettings) -> Self {
         Self { table_id, settings }
     }
 }
 
-/// What to read.
+/// The argument of `read`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadRequest {
-    /// The version the caller holds: when it is still current, the answer may be [`ReadAnswer::Unchanged`]; when the table can no longer
-    /// have come from it, the answer is an error of kind `TableReplaced` or `TableRolledBack` (clause T16).
+    /// The version that the caller has. When it is still current, the answer may be
+    /// [`ReadAnswer::Unchanged`]. When the table cannot be a successor of it, the answer is an
+    /// error of kind `TableReplaced` or `TableRolledBack` (clause T16).
     pub known: Option<VersionToken>,
-    /// Read heartbeats too.
+    /// Whether to read heartbeats, too.
     pub heartbeats: bool,
-    /// Make this read linearizable, whatever the store's usual reads are.
+    /// Whether this read must be linearizable, whatever the recency of the store's usual reads.
     pub barrier: bool,
 }
 
 impl ReadRequest {
-    /// Every row and heartbeat, whatever the caller knows, as recent as the store's usual reads.
+    /// Requests all rows and heartbeats, with the recency of the store's usual reads.
     #[must_use]
     pub const fn all() -> Self {
         Self {
@@ -83,21 +85,21 @@ impl ReadRequest {
         }
     }
 
-    /// The same, where the caller holds this version.
+    /// Sets the version that the caller has.
     #[must_use]
     pub fn with_known(mut self, known: impl Into<Option<VersionToken>>) -> Self {
         self.known = known.into();
         self
     }
 
-    /// The same, with heartbeats or without.
+    /// Sets whether to read heartbeats.
     #[must_use]
     pub const fn with_heartbeats(mut self, heartbeats: bool) -> Self {
         self.heartbeats = heartbeats;
         self
     }
 
-    /// The same, made linearizable or not.
+    /// Sets whether the read must be linearizable.
     #[must_use]
     pub const fn with_barrier(mut self, barrier: bool) -> Self {
         self.barrier = barrier;
@@ -105,26 +107,26 @@ impl ReadRequest {
     }
 }
 
-/// What was read.
+/// The answer of `read`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadAnswer {
     /// The table as of one version.
     Snapshot {
-        /// Version row, token and rows, as of one moment.
+        /// Version row, token and rows as of one moment.
         snapshot: Snapshot,
-        /// Heartbeats, if asked for; as recent as the rows, but not part of their atomicity.
+        /// Heartbeats, if requested; as recent as the rows, but not part of the atomic read.
         heartbeats: Option<Heartbeats>,
     },
-    /// The known token is still the current one.
+    /// The token that the caller has is still current.
     Unchanged {
-        /// Heartbeats, if asked for.
+        /// Heartbeats, if requested.
         heartbeats: Option<Heartbeats>,
     },
 }
 
 impl ReadAnswer {
-    /// The heartbeats, if asked for.
+    /// The heartbeats, if they were requested.
     #[must_use]
     pub const fn heartbeats(&self) -> Option<&Heartbeats> {
         match self {
@@ -135,20 +137,21 @@ impl ReadAnswer {
     }
 }
 
-/// One row, with the version it was read at.
+/// One row, and the version at which it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowRead {
-    /// The version row's version and token at that moment.
+    /// The token of the version at that moment.
     pub token: VersionToken,
-    /// The row; none when there is none.
+    /// The row; `None` when it does not exist.
     pub row: Option<Row>,
-    /// Its heartbeat; none when there is no row, or none was written yet.
+    /// Its heartbeat; `None` when there is no row or no heartbeat was written yet.
     pub heartbeat: Option<Heartbeat>,
 }
 
 impl RowRead {
-    /// A row, or none, at the version that the token names. A heartbeat without a row is an orphan, and is not shown.
+    /// Creates an answer for a row, or none, at the version that `token` names. A heartbeat without
+    /// a row is dropped.
     #[must_use]
     pub fn new(token: VersionToken, row: Option<Row>, heartbeat: Option<Heartbeat>) -> Self {
         Self {
@@ -159,14 +162,14 @@ impl RowRead {
     }
 }
 
-/// What `update_i_am_alive` overwrites.
+/// The argument of `update_i_am_alive`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeartbeatWrite {
     /// One silo's heartbeat.
     Silo {
-        /// Whose.
+        /// The silo.
         silo: SiloAddress,
-        /// The beat.
+        /// Its new heartbeat.
         heartbeat: Heartbeat,
     },
     /// The cluster's own cell, at most 4 KiB.
@@ -176,101 +179,118 @@ pub enum HeartbeatWrite {
     },
 }
 
-/// "The version may have moved." A hint only: it may come late, twice or never. The stream ends when the table handle is dropped.
+/// Hints that the version may have changed. A hint may come late, twice or never. The stream ends
+/// when the table handle is dropped.
 pub type HintStream = Pin<Box<dyn Stream<Item = ()> + Send + 'static>>;
 
-/// The table of one cluster in some storage system.
+/// The table of one cluster in a storage system.
 ///
-/// A provider implements this and nothing else; what people call `read_all`, `insert_row`, `update_row`,
-/// `cleanup_defunct_silo_entries` and `gateways` is written once over it, in `TableExt`.
+/// A provider implements this trait and nothing else. Operations known from other membership tables
+/// (`read_all`, `insert_row`, `update_row`, `cleanup_defunct_silo_entries`, `gateways`) are
+/// implemented once over it, in `TableExt`.
 ///
 /// # What every implementation guarantees
 ///
-/// | # | clause |
-/// |---|---|
-/// | T1 | Within one table id the version is 0 after `initialize`, rises by exactly one per committed commit, never falls, and no number is used twice. |
-/// | T2 | A commit happens whole or not at all, also when the client crashes, and when the store does if [`Guarantees::durability`] says so. |
-/// | T3 | Conflict means: stale token, insert of a row that exists, update or removal of one that does not. It has no side effect. |
-/// | T4 | Conflict means nothing else: throttling, deadlocks, leader changes and permissions are errors; and a conflict is never an error. |
-/// | T5 | An error whose outcome is unknown says so. A commit sent again is answered by its commit id; one's own success is never called a conflict. |
-/// | T6 | A read is atomic and as recent as [`Guarantees::reads`] says; with a barrier it is linearizable. |
-/// | T7 | A heartbeat changes neither version, token nor rows. |
-/// | T8 | A heartbeat creates no row. A commit never moves a stored heartbeat back. |
-/// | T9 | Clusters sharing a store are isolated, whatever their names. |
-/// | T10 | Every field survives the round trip, and so do fields this build does not know. |
-/// | T11 | 5,000 rows work unless [`limits`](Self::limits) says less; exceeding a limit is an error before anything is sent. |
-/// | T12 | A row that cannot be decoded is returned as such. No version row is "not initialized", never "empty"; rows without one are "damaged". |
-/// | T13 | Unavailable never looks empty, every operation ends, and works again when the store is back. |
-/// | T14 | Dropping a future leaves the table in one of the two legal states and the client usable. |
-/// | T15 | Secrets never appear in errors, logs or `Debug` output. |
-/// | T16 | A table wiped, re-created, restored or rolled back is reported as `TableReplaced` or `TableRolledBack`, and no commit lands on it. |
+/// * **T1**: Within one table id the version is 0 after `initialize`, increases by exactly one with
+///   each commit, never decreases, and no number is used twice.
+/// * **T2**: A commit happens as a whole or not at all, also when the client crashes, and when the
+///   store crashes if [`Guarantees::durability`] says so.
+/// * **T3**: Conflict means: stale token, insert of a row that exists, update or removal of a row
+///   that does not exist. It has no side effect.
+/// * **T4**: Conflict means nothing else: throttling, deadlocks, leader changes and permissions are
+///   errors; and a conflict is never an error.
+/// * **T5**: An error whose outcome is unknown says so. A commit sent again is answered by its
+///   commit id; a client's own success is never answered as a conflict.
+/// * **T6**: A read is atomic and as recent as [`Guarantees::reads`] says; with a barrier it is
+///   linearizable.
+/// * **T7**: A heartbeat changes neither version, token nor rows.
+/// * **T8**: A heartbeat creates no row. A commit never moves a stored heartbeat back.
+/// * **T9**: Clusters that share a store are isolated, whatever their names.
+/// * **T10**: Every field survives a round trip, including fields that this build does not know.
+/// * **T11**: 5,000 rows work unless [`limits`](Self::limits) says less; exceeding a limit is an
+///   error before anything is sent.
+/// * **T12**: A row that cannot be decoded is returned as such. A missing version row is "not
+///   initialized", never "empty"; rows without a version row are "damaged".
+/// * **T13**: An unavailable table never looks empty; every operation ends, and works again when
+///   the store is back.
+/// * **T14**: Dropping a future leaves the table in one of the two legal states and the client
+///   usable.
+/// * **T15**: Secrets never appear in errors, logs or `Debug` output.
+/// * **T16**: A table that was deleted, created again, restored or rolled back is reported as
+///   `TableReplaced` or `TableRolledBack`, and no commit happens on it.
 ///
 /// # Cancellation
 /// Every future may be dropped at any time; see T14. A dropped `commit` may have happened.
 #[async_trait]
 pub trait MembershipTable: fmt::Debug + Send + Sync + 'static {
-    /// What store this is, in one word (`memory`, `sqlite`, …): for logs, metrics and errors.
+    /// Name of the store, in one word (`memory`, `sqlite`, …), for logs, metrics and errors.
     fn store(&self) -> &'static str;
 
-    /// Which cluster's table this is.
+    /// The cluster of this table.
     fn cluster(&self) -> &ClusterName;
 
-    /// Creates what the store needs, and the version row at 0 only where no row of the cluster exists. Idempotent, and safe when many
-    /// silos call it at once; never resets anything.
+    /// Creates what the store needs, and the version row with version 0 if the cluster has no rows.
+    /// Idempotent, and safe when many silos call it at the same time. Never resets anything.
     ///
     /// # Errors
-    /// `ForeignTable` or `NewerLayout` before anything is written; `Damaged` where rows exist without a version row; `BeingDeleted`
-    /// where a `delete` was interrupted; otherwise what the store says.
+    /// `ForeignTable` or `NewerLayout` before anything is written; `Damaged` when there are rows
+    /// without a version row; `BeingDeleted` when a `delete` was interrupted; otherwise the errors
+    /// of the store.
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError>;
 
-    /// An atomic snapshot: version row, every row, and every heartbeat if asked for.
+    /// Reads an atomic snapshot: the version row, all rows, and all heartbeats if requested.
     ///
     /// # Errors
-    /// `NotInitialized` (only when `known` is none), `TableReplaced`, `TableRolledBack`, `BeingDeleted`, or what the store says.
+    /// `NotInitialized` (only when `known` is `None`), `TableReplaced`, `TableRolledBack`,
+    /// `BeingDeleted`, or the errors of the store.
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError>;
 
-    /// The version and one row with its heartbeat, atomically. A missing row is none, not an error.
+    /// Reads the version and one row with its heartbeat, atomically. A missing row is `None`, not
+    /// an error.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     async fn read_row(
         &self,
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError>;
 
-    /// All the changes and the version + 1, atomically, if the version row still is what the request's token names.
+    /// Applies all changes and increments the version, atomically, if the version row is still the
+    /// one that the request's token names.
     ///
     /// # Errors
-    /// [`TableError::next_step`] says whether the write certainly did not happen (`Retry`), may have happened (`FindOut`), or will not
-    /// happen that way (`GiveUp`).
+    /// [`TableError::next_step`] says whether the write certainly did not happen (`Retry`), may
+    /// have happened (`FindOut`), or cannot happen without an operator (`GiveUp`).
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError>;
 
     /// Overwrites one heartbeat and nothing else; unconditional, one round trip.
     ///
     /// # Errors
-    /// `NoSuchRow` where the store can tell without a second round trip; otherwise what the store says.
+    /// `NoSuchRow` if the store can detect it without a second round trip; otherwise the errors of
+    /// the store.
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError>;
 
-    /// Removes the cluster: rows, heartbeats and the version row, which is first marked and goes last, so that an interrupted delete can
-    /// be started again. A cluster that does not exist is deleted already.
+    /// Removes the cluster: rows, heartbeats and the version row. The version row is marked first
+    /// and removed last, so that an interrupted delete can be repeated. Succeeds when the cluster
+    /// does not exist.
     ///
     /// # Errors
-    /// `ForeignTable` before anything is removed, or what the store says; call again.
+    /// `ForeignTable` before anything is removed, or the errors of the store; call again.
     async fn delete(&self) -> Result<(), TableError>;
 
-    /// How much fits.
+    /// Limits of this table.
     fn limits(&self) -> TableLimits;
 
-    /// What reads and acknowledged commits are worth.
+    /// Guarantees of reads and acknowledged commits.
     fn guarantees(&self) -> Guarantees;
 
-    /// A stream that says that the version may have moved, where the store has such a thing.
+    /// A stream of hints that the version may have changed, if the store can provide one.
     fn hints(&self) -> Option<HintStream> {
         None
     }
 
-    /// What a benchmark holds this table against, where the provider says; see [`Baseline`].
+    /// The baseline for benchmarks of this table, if the provider has one; see [`Baseline`].
     fn baseline(&self) -> Option<Box<dyn Baseline>> {
         None
     }

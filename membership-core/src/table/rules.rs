@@ -1,27 +1,29 @@
-//! The rules that every provider applies to the version row before it looks at anything else: may the table be used, and may this commit
-//! land. Written once, over the stored text (clauses T3, T5, T12, T16).
+//! The checks that every provider applies to the version row first: may the table be used, and may
+//! this commit happen. Written once, over the stored text (clauses T3, T5, T12, T16).
 
 use super::error::{Operation, TableError, TableErrorKind};
 use super::limits::TableLimits;
 use super::{CommitRequest, Discontinuity, Settled, check_token, stored_version_row};
 use crate::{VersionRow, VersionToken};
 
-/// The version row that a stored text means, if the table may be used and can be the one that `known` is from. What `read` and `read_row`
-/// of a provider begin with.
+/// Decodes the version row if the table may be used and can be a successor of the version that
+/// `known` names. The first step of `read` and `read_row` in every provider.
 ///
-/// `stored` is the text of the version row, none where there is none; `stray` the key of any row of the cluster, and matters only where
-/// there is no version row.
+/// `stored` is the text of the version row, `None` when it is missing. `stray` is the key of any
+/// row of the cluster; it is used only when the version row is missing.
 ///
 /// ```
 /// use membership_core::{Operation, TableErrorKind, usable_version_row};
 /// let absent = usable_version_row(None, None, None, Operation::Read, "mystore").unwrap_err();
 /// assert_eq!(absent.kind(), TableErrorKind::NotInitialized);
-/// let headless = usable_version_row(None, Some("10.0.0.1-7100-1"), None, Operation::Read, "mystore").unwrap_err();
+/// let stray = Some("10.0.0.1-7100-1");
+/// let headless = usable_version_row(None, stray, None, Operation::Read, "mystore").unwrap_err();
 /// assert_eq!(headless.kind(), TableErrorKind::Damaged);
 /// ```
 ///
 /// # Errors
-/// `NotInitialized`, `Damaged`, `ForeignTable`, `NewerLayout`, `TableReplaced`, `BeingDeleted`, `TableRolledBack`.
+/// `NotInitialized`, `Damaged`, `ForeignTable`, `NewerLayout`, `TableReplaced`, `BeingDeleted`,
+/// `TableRolledBack`.
 pub fn usable_version_row(
     stored: Option<&str>,
     stray: Option<&str>,
@@ -35,7 +37,7 @@ pub fn usable_version_row(
     Ok(row)
 }
 
-/// The error for a missing version row; parameters as of [`usable_version_row`].
+/// The error for a missing version row; for the parameters see [`usable_version_row`].
 #[must_use]
 pub fn missing_version_row(
     stray: Option<&str>,
@@ -61,7 +63,7 @@ pub fn missing_version_row(
     }
 }
 
-/// [`usable_version_row`] for a version row that is decoded already.
+/// The checks of [`usable_version_row`] for a decoded version row.
 ///
 /// # Errors
 /// `TableReplaced`, `BeingDeleted`, `TableRolledBack`.
@@ -89,24 +91,27 @@ pub fn check_version_row(
     Err(TableError::new(kind, during, store, message))
 }
 
-/// What a provider does with a commit, as the stored version row decides.
+/// What a provider does with a commit, according to the stored version row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is next: write its rows, and this version row in the place of the one that was judged; all or nothing.
+    /// The commit is next: write its rows, and replace the judged version row by this one, all or
+    /// nothing.
     Write(Box<VersionRow>),
-    /// It happened already: the answer is *committed*, with this token. Nothing is written.
+    /// The commit has already happened: answer *committed* with this token. Write nothing.
     Committed(VersionToken),
-    /// Somebody else was first: the answer is *conflict*. Nothing is written. The version row as it is.
+    /// Another commit was first: answer *conflict*. Write nothing. Contains the current version
+    /// row.
     Conflict(Box<VersionRow>),
 }
 
 impl CommitRequest {
-    /// What becomes of this commit, which was [validated](Self::validate), over the stored text of the version row; none where there is
-    /// none. Rows are not looked at: an insert of what exists, and an update or removal of what does not, are for the provider to find.
+    /// Decides about this [validated](Self::validate) commit by the stored text of the version row
+    /// (`None` when it is missing). Rows are not checked: the provider must detect an insert of an
+    /// existing row, and an update or removal of a missing one.
     ///
     /// # Errors
-    /// `OutcomeUnknown` where it was sent again and the table has moved too far to tell; `LimitExceeded`; and every way in which the table
-    /// is not the one that the commit is for.
+    /// `OutcomeUnknown` when the commit was sent again and the table has moved too far to show its
+    /// outcome; `LimitExceeded`; and the errors for a table that is not the one of the commit.
     pub fn decide(
         &self,
         stored: Option<&str>,

@@ -1,4 +1,5 @@
-//! What every provider does with a commit before and after it looks at the version row. Clauses T3, T5, T11.
+//! The steps of every provider before and after a commit is judged by the version row. Clauses T3,
+//! T5, T11.
 
 use super::error::{Operation, TableError, TableErrorKind};
 use super::limits::TableLimits;
@@ -8,7 +9,7 @@ use crate::model::version::{ChangedKeys, MAX_CLUSTER_CELL_BYTES, MAX_RECORDED_KE
 use crate::{CommitRecord, VersionRow};
 
 impl VersionRowError {
-    /// The kind of [`TableError`] that it is.
+    /// The matching kind of [`TableError`].
     #[must_use]
     pub const fn kind(&self) -> TableErrorKind {
         match self {
@@ -19,7 +20,8 @@ impl VersionRowError {
     }
 }
 
-/// The version row that a stored text means, in whatever state its cluster is: also one that is being deleted, or another table's.
+/// Decodes the text of a version row in any state of its cluster, also one that is being deleted or
+/// belongs to another table.
 ///
 /// ```
 /// use membership_core::{Operation, TableErrorKind, stored_version_row};
@@ -37,35 +39,40 @@ pub fn stored_version_row(
     decode_version_row(text).map_err(|e| TableError::new(e.kind(), during, store, e.to_string()))
 }
 
-/// What is left to do with a commit after its [`Judgement`].
+/// What remains to be done with a commit after its [`Judgement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It is next: check the rows and write it.
+    /// The commit is next: check the rows and write it.
     Apply,
-    /// It happened already: answer *committed*.
+    /// The commit has already happened: answer *committed*.
     Committed,
     /// Another commit was first: answer *conflict*.
     Conflict,
 }
 
 impl CommitRequest {
-    /// [`judge`](Self::judge) with its refusals as errors.
+    /// [`judge`](Self::judge), with refusals as errors.
     ///
     /// ```
-    /// use membership_core::{CommitId, CommitRequest, Settled, SharedSettings, TableErrorKind, TableId, VersionRow};
+    /// use membership_core::{
+    ///     CommitId, CommitRequest, Settled, SharedSettings, TableErrorKind, TableId, VersionRow,
+    /// };
     ///
     /// let mut row = VersionRow::initial(TableId::new(7), SharedSettings::default());
-    /// let commit = CommitRequest::new(row.token(&[]), CommitId::new(1), None, [], [], ["key".to_owned()]);
+    /// let removed = ["key".to_owned()];
+    /// let commit = CommitRequest::new(row.token(&[]), CommitId::new(1), None, [], [], removed);
     /// assert_eq!(commit.settle(&row, "mystore")?, Settled::Apply);
     /// assert_eq!(commit.settle(&commit.next_version_row(&row), "mystore")?, Settled::Committed);
     /// row.deleting = true;
-    /// assert_eq!(commit.settle(&row, "mystore").unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    /// let error = commit.settle(&row, "mystore").unwrap_err();
+    /// assert_eq!(error.kind(), TableErrorKind::BeingDeleted);
     /// # Ok::<(), membership_core::TableError>(())
     /// ```
     ///
     /// # Errors
-    /// `OutcomeUnknown` for a commit that was sent again when the table has moved too far to tell; `TableReplaced`,
-    /// `TableRolledBack` or `BeingDeleted` for a table that is not the one that the commit is for.
+    /// `OutcomeUnknown` when the commit was sent again and the table has moved too far to show its
+    /// outcome; `TableReplaced`, `TableRolledBack` or `BeingDeleted` when the table is not the one
+    /// of the commit.
     pub fn settle(&self, current: &VersionRow, store: &'static str) -> Result<Settled, TableError> {
         let fail = |kind, message| Err(TableError::new(kind, Operation::Commit, store, message));
         match self.judge(current) {
@@ -89,7 +96,7 @@ impl CommitRequest {
         }
     }
 
-    /// The record that this commit leaves in the version row.
+    /// The record of this commit for the version row.
     #[must_use]
     pub fn record(&self) -> CommitRecord {
         let changed = if self.changes.len() > MAX_RECORDED_KEYS {
@@ -100,7 +107,7 @@ impl CommitRequest {
         CommitRecord::new(self.next_version(), self.id, self.committer, changed)
     }
 
-    /// How many rows the table has more after this commit; negative when it has fewer.
+    /// The change in the number of rows; negative when there are fewer afterwards.
     #[must_use]
     pub fn added_rows(&self) -> i64 {
         let added = |change: &RowChange| match change {
@@ -111,7 +118,8 @@ impl CommitRequest {
         self.changes.iter().map(added).sum()
     }
 
-    /// Refuses a commit that makes a table of `rows_before` rows larger than the store takes. One that removes rows always fits.
+    /// Rejects a commit that makes a table of `rows_before` rows larger than the store allows. A
+    /// commit that removes more rows than it inserts always fits.
     ///
     /// # Errors
     /// `LimitExceeded`; nothing was sent.
@@ -138,7 +146,7 @@ impl CommitRequest {
 }
 
 impl HeartbeatWrite {
-    /// Refuses a cell of the cluster that is too large. Every provider calls it first.
+    /// Rejects a cell of the cluster that is too large. Every provider calls it first.
     ///
     /// # Errors
     /// `LimitExceeded`; nothing was sent.
@@ -190,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_takes_no_more_rows_and_lets_them_go() {
+    fn a_full_table_rejects_inserts_and_accepts_removals() {
         let limits = TableLimits::new(9, 9, 9, 10);
         let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         let fits = |before, inserts, removes| {

@@ -1,4 +1,4 @@
-//! A shared table is a table: whatever takes one takes an `Arc` of one too, also of a `dyn MembershipTable`.
+//! Implements the table traits for `Arc`, also of a `dyn MembershipTable`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
-//! The contract as a pure function of a version row and rows in memory: what the in-memory table and the document table share.
+//! The contract as a pure function of a version row and rows in memory. The in-memory table and the
+//! document table share it.
 //!
-//! Nothing here waits, stores or talks. The order of the checks is that of [`CommitRequest::judge`]: which table, then whether it is
-//! going away, then what happened to it (clauses T3, T5, T12, T16).
+//! Nothing here waits or does input or output. The order of the checks is that of
+//! [`CommitRequest::judge`]: which table it is, whether it is being deleted, then whether it was
+//! rolled back (clauses T3, T5, T12, T16).
 
 use std::sync::Arc;
 
@@ -12,29 +14,29 @@ use super::{
 use crate::encoding::VersionRowError;
 use crate::{MAX_SAFE_INTEGER, Rows, Snapshot, VersionRow, VersionToken};
 
-/// The version row as it is stored: readable, or not and why not.
+/// The stored version row: decoded, or the error.
 pub(super) type StoredVersionRow = Result<Arc<VersionRow>, VersionRowError>;
 
-/// One cluster's table, whole.
+/// The complete table of one cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TableState {
-    /// None where there is none.
+    /// The version row; `None` when it is missing.
     pub version_row: Option<StoredVersionRow>,
-    /// Every row.
+    /// All rows.
     pub rows: Rows,
 }
 
-/// What a commit did to a state.
+/// The effect of a commit on a state.
 #[derive(Debug)]
 pub(super) enum Applied {
-    /// The state changed; to be stored.
+    /// The state changed and must be stored.
     Now(VersionToken),
-    /// It did not: the answer as it is.
+    /// The state did not change; this is the answer.
     Not(CommitOutcome),
 }
 
 impl TableState {
-    /// The version row, if the table is there, can be read, and can be the one that `known` is from.
+    /// The version row, if the table exists, can be read, and can be a successor of `known`.
     pub fn current(
         &self,
         known: Option<&VersionToken>,
@@ -93,12 +95,12 @@ impl TableState {
         TableError::new(TableErrorKind::Damaged, during, store, message).with_key(key)
     }
 
-    /// What `read` gives, without heartbeats.
+    /// The snapshot for `read`, without heartbeats.
     pub fn snapshot(&self, row: &Arc<VersionRow>) -> Snapshot {
         Snapshot::new(row.token(&[]), row.clone(), self.rows.clone())
     }
 
-    /// Whether a version row was made.
+    /// Creates the version row if there is none; returns whether it was created.
     pub fn initialize(
         &mut self,
         request: &InitializeRequest,
@@ -119,7 +121,7 @@ impl TableState {
         Ok(true)
     }
 
-    /// Judges and, where it is next, applies a commit that was validated.
+    /// Judges a validated commit and applies it if it is next.
     pub fn commit(
         &mut self,
         request: &CommitRequest,
@@ -164,7 +166,7 @@ impl TableState {
         Ok(Applied::Now(token))
     }
 
-    /// Refuses to remove what is not ours.
+    /// Refuses to remove a foreign table.
     pub fn may_delete(&self, store: &'static str) -> Result<(), TableError> {
         match &self.version_row {
             Some(Err(

@@ -1,4 +1,4 @@
-//! What is different between two views.
+//! The differences between two views.
 
 use super::ClusterView;
 use crate::{MembershipEntry, SiloStatus};
@@ -7,29 +7,30 @@ use crate::{MembershipEntry, SiloStatus};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChangeKind {
-    /// It was not there before, and is not Dead.
+    /// It was not in the older view, and it is not Dead.
     Joined,
-    /// It has another status.
+    /// Its status changed.
     StatusChanged,
-    /// It is Dead now, or its row is gone: either way it will not come back.
+    /// It is Dead now, or its row is gone. In both cases it does not return.
     Died,
-    /// Something else about it changed (suspicions, metadata).
+    /// Another field changed (suspicions, metadata).
     Updated,
 }
 
-/// One silo's change between two views.
+/// The change of one silo between two views.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// How.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// The silo as the newer view has it; as the older one had it if its row is gone.
+    /// The entry in the newer view; if its row is gone, the entry in the older view.
     pub entry: MembershipEntry,
 }
 
 impl ClusterView {
-    /// What changed from `older` to this view, by address. A silo that vanished without having been Dead is reported as died; one that
-    /// was Dead and whose row was cleaned away is not reported. Costs one look at each row that the two views do not share.
+    /// The changes from `older` to this view, by address. A silo whose row vanished before it was
+    /// Dead is reported as died; a Dead silo whose row was removed is not reported. Costs one
+    /// comparison for each row that the two views do not share.
     #[must_use]
     pub fn changes_since(&self, older: &Self) -> Vec<Change> {
         let mut changes = Vec::new();

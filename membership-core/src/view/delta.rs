@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::ClusterView;
 use crate::{ChangedKeys, Row, Snapshot, TableId, VersionRow, VersionToken};
 
-/// The changed and removed rows from one version to a later one; or, when `from` is none, a whole snapshot.
+/// The changed and removed rows from one version to a later one; a whole snapshot when `from` is
+/// `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Delta {
-    /// The version it applies to; none = to any, it brings every row.
+    /// The version that it applies to; `None` = any version, because it contains all rows.
     pub from: Option<u64>,
     /// The version row of the later version.
     #[serde(with = "crate::encoding::wire::version_row")]
@@ -21,10 +22,10 @@ pub struct Delta {
     pub token: VersionToken,
     /// The digest of all rows of the later version.
     pub digest: u128,
-    /// Rows as they are now.
+    /// The new and changed rows.
     #[serde(deserialize_with = "crate::encoding::wire::bounded")]
     pub rows: Vec<Row>,
-    /// Keys of rows that are gone.
+    /// Keys of the removed rows.
     #[serde(deserialize_with = "crate::encoding::wire::bounded")]
     pub removed: Vec<String>,
 }
@@ -33,18 +34,18 @@ pub struct Delta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// It is of another table.
+    /// The delta is of another table.
     #[error("the delta is of another table")]
     OtherTable,
-    /// It starts at another version.
+    /// The delta starts at another version.
     #[error("the delta starts at version {from}, the view is at {at}")]
     OtherVersion {
-        /// Where it starts.
+        /// The version at which it starts.
         from: u64,
-        /// Where the view is.
+        /// The version of the view.
         at: u64,
     },
-    /// The result does not have the digest the delta promises.
+    /// The digest of the result is not the one in the delta.
     #[error("the digest does not match")]
     DigestMismatch,
     /// Token and version row do not name the same commit.
@@ -53,7 +54,8 @@ pub enum DeltaError {
 }
 
 impl Delta {
-    /// A delta of parts; [`ClusterView::delta_since`] makes one of two versions, and [`Delta::whole`] one of a view.
+    /// Creates a delta from its parts. [`ClusterView::delta_since`] makes one from two versions,
+    /// and [`Delta::whole`] one from a view.
     #[must_use]
     pub fn new(
         from: Option<u64>,
@@ -74,19 +76,19 @@ impl Delta {
         }
     }
 
-    /// The table it is of.
+    /// The id of its table.
     #[must_use]
     pub fn table_id(&self) -> TableId {
         self.version_row.table_id
     }
 
-    /// The version it leads to.
+    /// The version that it leads to.
     #[must_use]
     pub fn to(&self) -> u64 {
         self.version_row.version
     }
 
-    /// Everything of a view.
+    /// A delta with all rows of a view.
     #[must_use]
     pub fn whole(view: &ClusterView) -> Self {
         let s = view.snapshot();
@@ -100,7 +102,7 @@ impl Delta {
         }
     }
 
-    /// The snapshot this delta leads to from `base` (needed unless it is whole).
+    /// The snapshot that this delta makes from `base` (required unless the delta is whole).
     ///
     /// # Errors
     /// [`DeltaError`]; nothing is changed.
@@ -129,7 +131,8 @@ impl Delta {
             rows.remove(key);
         }
         for row in &self.rows {
-            // A row we already hold keeps its place in memory, so that versions go on sharing it.
+            // A row that this silo already has stays the same object in memory, so that versions
+            // continue to share it.
             match base
                 .and_then(|b| b.rows.by_key(row.key()))
                 .filter(|old| *old == row)
@@ -151,8 +154,9 @@ impl Delta {
 }
 
 impl ClusterView {
-    /// The delta from an older version of the same table to this one; none when the version row no longer remembers every commit
-    /// between (more than 16, or one that changed too many rows to list), and then [`Delta::whole`] is the way.
+    /// The delta from an older version of the same table to this one. `None` when the version row
+    /// no longer has a record of every commit between (more than 16, or one that changed too many
+    /// rows to list); use [`Delta::whole`] then.
     #[must_use]
     pub fn delta_since(&self, from: u64) -> Option<Delta> {
         let s = self.snapshot();
@@ -183,7 +187,7 @@ impl ClusterView {
         })
     }
 
-    /// The view after `delta`. Costs by the changes; checks the digest.
+    /// The view after `delta`. The cost depends on the number of changes; the digest is checked.
     ///
     /// # Errors
     /// [`DeltaError`]; this view is unchanged.

@@ -1,4 +1,4 @@
-//! What a silo believes: one immutable, totally ordered view after another.
+//! Views: what a silo knows of the cluster, as a sequence of immutable, totally ordered values.
 
 mod changes;
 mod delta;
@@ -17,17 +17,20 @@ use crate::{MembershipEntry, MonoTime, SiloAddress, SiloStatus, Snapshot, TableI
 
 /// The members of a cluster as of one version of its table.
 ///
-/// Immutable and cheap to clone; versions share their rows. Within one table id, equal versions are equal views on every silo
-/// (invariant P1), and one silo publishes them in strictly increasing version order (P2).
+/// Immutable and cheap to clone; versions share their rows. Within one table id, equal versions are
+/// equal views on every silo (invariant P1), and one silo publishes them in strictly increasing
+/// version order (P2).
 #[derive(Clone)]
 pub struct ClusterView {
     snapshot: Snapshot,
-    /// Shared by all views of one silo: the last contact with the table, see [`ClusterView::confirmed_at`].
+    /// The last contact with the table, shared by all views of one silo; see
+    /// [`ClusterView::confirmed_at`].
     confirmed: Arc<AtomicU64>,
 }
 
-/// Orders the writes of whoever holds it: (table id, version). A store that keeps the largest token it has seen can refuse writes
-/// that carry a smaller one. Tokens of different table ids cannot be compared: the table was made anew between them.
+/// Orders writes of silos: (table id, version). A store that keeps the largest token it has seen
+/// can refuse writes with a smaller one. Tokens of different table ids cannot be compared: the
+/// table was created again between them.
 ///
 /// ```
 /// use membership_core::{FencingToken, TableId};
@@ -38,9 +41,9 @@ pub struct ClusterView {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FencingToken {
-    /// Which life of the table.
+    /// The id of the table's life.
     pub table_id: TableId,
-    /// Which version of it.
+    /// The version of the table.
     pub version: u64,
 }
 
@@ -57,13 +60,14 @@ impl fmt::Display for FencingToken {
 }
 
 impl ClusterView {
-    /// The view of a snapshot, confirmed at no time yet.
+    /// Creates the view of a snapshot without any confirmation.
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
         Self::with_clock(snapshot, Arc::new(AtomicU64::new(0)))
     }
 
-    /// The view of a snapshot whose confirmation is told by `clock` (nanoseconds of monotonic time), shared by all views of one silo.
+    /// Creates the view of a snapshot. `clock` is the time of the last confirmation in nanoseconds
+    /// of monotonic time, shared by all views of one silo.
     #[must_use]
     pub fn with_clock(snapshot: Snapshot, clock: Arc<AtomicU64>) -> Self {
         Self {
@@ -78,7 +82,7 @@ impl ClusterView {
         &self.snapshot
     }
 
-    /// Which life of the table.
+    /// The id of the table's life.
     #[must_use]
     pub fn table_id(&self) -> TableId {
         self.snapshot.table_id()
@@ -90,13 +94,13 @@ impl ClusterView {
         self.snapshot.version()
     }
 
-    /// What a commit against this version carries.
+    /// The token for a commit on this version.
     #[must_use]
     pub const fn token(&self) -> &VersionToken {
         &self.snapshot.token
     }
 
-    /// Table id and version, to fence writes with.
+    /// Table id and version, to fence writes.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         FencingToken {
@@ -105,43 +109,45 @@ impl ClusterView {
         }
     }
 
-    /// 128 bits over all rows: views with equal versions and digests have equal members.
+    /// A 128-bit digest of all rows: views with equal versions and digests have equal members.
     #[must_use]
     pub const fn digest(&self) -> u128 {
         self.snapshot.rows.digest()
     }
 
-    /// The silo's last contact with the table (a read or commit that succeeded), on its own monotonic clock: what a lease can be built on.
-    /// It moves on while the version stands still, also for views taken earlier.
+    /// The silo's last contact with the table (a successful read or commit), by its own monotonic
+    /// clock. Leases can be based on it. It advances while the version does not change, also for
+    /// views taken earlier.
     #[must_use]
     pub fn confirmed_at(&self) -> MonoTime {
         MonoTime::from_nanos(self.confirmed.load(Ordering::Acquire))
     }
 
-    /// Every silo of the table, by address, the Dead ones included.
+    /// All silos of the table, by address, including Dead ones.
     pub fn members(&self) -> impl Iterator<Item = &MembershipEntry> {
         self.snapshot.rows.entries()
     }
 
-    /// How many rows there are, undecodable ones included.
+    /// Number of rows, including undecodable ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.snapshot.rows.len()
     }
 
-    /// Whether there is no row.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.snapshot.rows.is_empty()
     }
 
-    /// What the table says of a silo.
+    /// The entry of a silo, if its row exists and can be decoded.
     #[must_use]
     pub fn get(&self, silo: &SiloAddress) -> Option<&MembershipEntry> {
         self.snapshot.rows.get(silo)
     }
 
-    /// Where a silo is in its life. A silo without a row is Dead when a newer epoch of its endpoint is known; otherwise none.
+    /// The status of a silo. A silo without a row is Dead when a newer epoch of its endpoint has a
+    /// row; otherwise `None`.
     #[must_use]
     pub fn status(&self, silo: &SiloAddress) -> Option<SiloStatus> {
         match self.get(silo) {
@@ -160,12 +166,12 @@ impl ClusterView {
         self.members().filter(|e| e.status == SiloStatus::Active)
     }
 
-    /// The Active silos of a role.
+    /// The Active silos with this role.
     pub fn role<'a>(&'a self, role: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
         self.active().filter(move |e| e.info.role == role)
     }
 
-    /// The Active silos of a zone.
+    /// The Active silos in this zone.
     pub fn zone<'a>(&'a self, zone: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
         self.active().filter(move |e| e.info.zone == zone)
     }
@@ -185,7 +191,8 @@ impl ClusterView {
         self.members().filter(|e| e.is_gateway())
     }
 
-    /// The Active silo that became active at the lowest version, ties by address: clocks play no part.
+    /// The Active silo that became Active at the lowest version, ties by address; clocks are not
+    /// used.
     #[must_use]
     pub fn leader(&self) -> Option<&MembershipEntry> {
         self.active()
@@ -194,7 +201,7 @@ impl ClusterView {
 }
 
 impl PartialEq for ClusterView {
-    /// Same table, same version, same members; when they were confirmed does not count.
+    /// Same table, same version, same rows; `confirmed_at` is not compared.
     fn eq(&self, other: &Self) -> bool {
         self.table_id() == other.table_id()
             && self.version() == other.version()

@@ -1,4 +1,5 @@
-//! Who owns a key: rendezvous hashing (Thaler and Ravishankar, 1998), so that one silo's end moves only that silo's keys.
+//! The owner of a key by rendezvous hashing (Thaler and Ravishankar, 1998): the end of a silo moves
+//! only the keys of that silo.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -6,10 +7,12 @@ use super::ClusterView;
 use crate::MembershipEntry;
 
 impl ClusterView {
-    /// The Active silo that owns `key`: the one with the largest hash of (silo, key). The same on every silo with this view, and
-    /// stable across builds. Costs one hash per Active silo; none when nobody is Active.
+    /// The Active silo that owns `key`: the one with the largest hash of (silo, key). The same on
+    /// every silo with this view, and stable across builds. Costs one hash per Active silo; `None`
+    /// when no silo is Active.
     ///
-    /// Two silos with *different* views may both believe that they own a key: fence what they write with [`ClusterView::fencing_token`].
+    /// Two silos with *different* views may both conclude that they own a key: fence their writes
+    /// with [`ClusterView::fencing_token`].
     #[must_use]
     pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<&MembershipEntry> {
         let key = xxh3_64_with_seed(key.as_ref(), 0);

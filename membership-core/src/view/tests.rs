@@ -1,4 +1,4 @@
-//! Views as users and messages see them: deltas, owners, leaders, changes.
+//! Views as applications and messages use them: deltas, owners, leaders, changes.
 
 use super::*;
 use crate::{
@@ -93,13 +93,13 @@ fn a_delta_leads_from_any_remembered_version_to_this_one() {
     );
     assert!(newest.delta_since(6).unwrap().rows.is_empty());
     assert_eq!(newest.delta_since(7), None);
-    // It says nothing of rows that came and went in between, except that they are gone.
+    // Rows that came and went in between are only listed as removed.
     let far = newest.delta_since(4).unwrap();
     assert_eq!(far.removed, [silo(1).row_key(), silo(9).row_key()]);
 }
 
 #[test]
-fn a_whole_view_leads_from_anywhere() {
+fn a_whole_view_applies_to_any_version() {
     let mut snapshot = cluster(3).snapshot().clone();
     snapshot.rows.insert(Row::decode("junk", "{"));
     let view = ClusterView::new(snapshot);
@@ -111,7 +111,7 @@ fn a_whole_view_leads_from_anywhere() {
         view,
         "what it does not bring is gone"
     );
-    // Rows that we hold already stay the same objects.
+    // Rows that the view already has stay the same objects.
     let again = view.apply(&whole).unwrap();
     assert!(
         view.snapshot()
@@ -143,7 +143,7 @@ fn versions_share_their_rows() {
 }
 
 #[test]
-fn a_delta_that_does_not_lead_where_it_says_changes_nothing() {
+fn an_inconsistent_delta_changes_nothing() {
     let old = cluster(3);
     let new = commit(&old, vec![active(4)], vec![], &[3]);
     let good = new.delta_since(1).unwrap();
@@ -180,7 +180,7 @@ fn a_delta_that_does_not_lead_where_it_says_changes_nothing() {
 }
 
 #[test]
-fn what_the_version_row_has_forgotten_gives_no_delta() {
+fn without_commit_records_there_is_no_delta() {
     let start = cluster(3);
     let mut view = start.clone();
     for port in 100..100 + u16::try_from(RECENT_COMMITS).unwrap() {
@@ -241,7 +241,7 @@ fn an_older_epoch_without_a_row_is_dead() {
 }
 
 #[test]
-fn changes_tell_what_became_of_whom() {
+fn changes_list_each_changed_silo() {
     let old = cluster(5);
     let mut noted = active(3);
     noted.info.role = "db".into();
@@ -314,7 +314,7 @@ fn filters_take_active_silos_only() {
 }
 
 #[test]
-fn confirmation_moves_on_for_views_taken_earlier() {
+fn confirmation_advances_for_earlier_views() {
     let clock = Arc::new(AtomicU64::new(5));
     let old = ClusterView::with_clock(cluster(1).snapshot().clone(), clock.clone());
     let same = old.clone();

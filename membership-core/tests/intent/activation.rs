@@ -1,4 +1,4 @@
-//! Becoming Active: contact with everybody who counts (P9).
+//! Becoming Active: contact with every silo that must be reached (P9).
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn every_live_active_silo_must_have_been_contacted() {
 }
 
 #[test]
-fn the_dead_of_the_same_commit_need_not_be_contacted() {
+fn silos_that_die_in_the_same_commit_need_not_be_contacted() {
     let t = with_joining(1..=3, [7]);
     assert_eq!(
         run(&t, &[activate(silo(7), [1, 2]), evict(silo(3))]).answers,
@@ -61,14 +61,14 @@ fn the_dead_of_the_same_commit_need_not_be_contacted() {
 }
 
 #[test]
-fn undecodable_rows_and_joiners_hold_nobody_up() {
+fn undecodable_rows_and_joining_silos_do_not_delay_an_activation() {
     let mut t = with_joining(1..=1, [7, 8]);
     t.rows.insert(Row::decode("10.0.0.9:1@1", "{"));
     assert_eq!(run(&t, &[activate(silo(7), [1])]).answers, [DONE]);
 }
 
 #[test]
-fn those_of_one_commit_must_know_each_other() {
+fn silos_activated_by_one_commit_must_have_contacted_each_other() {
     let t = with_joining([], [7, 8]);
     assert_eq!(
         run(&t, &[activate(silo(7), [8]), activate(silo(8), [7])]).answers,
@@ -94,7 +94,7 @@ fn those_of_one_commit_must_know_each_other() {
 }
 
 #[test]
-fn who_becomes_active_now_votes_in_the_next_commit() {
+fn a_silo_that_becomes_active_votes_in_the_next_commit() {
     let t = with_joining([], [7, 8]);
     let applied = run(&t, &[activate(silo(7), []), suspect(silo(7), silo(8))]);
     assert_eq!(applied.answers, [DONE, Answer::Queued]);

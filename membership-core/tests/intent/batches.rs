@@ -1,4 +1,4 @@
-//! Which intent comes first, what waits, and what can never fit.
+//! The order of a batch, which intents wait, and which never fit.
 
 use super::*;
 
@@ -83,7 +83,8 @@ fn deaths_come_first_and_removals_last() {
             new
         })
         .collect();
-    // With room for one row the activation would miss silo 4, which is still Active, and is refused instead.
+    // With room for one row, the activation would lack contact with silo 4, which is still Active,
+    // and is refused.
     assert_eq!(done, [6, 5, 4, 3, 2, 1, 0]);
 }
 
@@ -98,7 +99,7 @@ fn a_superseding_join_is_a_death() {
 }
 
 #[test]
-fn one_author_is_served_in_order() {
+fn intents_of_one_author_keep_their_order() {
     let t = table(actives([]));
     let batch = numbered(vec![
         leave(silo(9)),
@@ -118,7 +119,7 @@ fn one_author_is_served_in_order() {
         ),
         (SiloStatus::Dead, Some(10), 1, 0)
     );
-    // Whoever waits keeps its later intents waiting, but not others.
+    // An intent that waits makes later intents of its author wait, but not those of others.
     let full = table(actives(1..=3));
     let shut = |p| {
         intent(
@@ -144,7 +145,7 @@ fn one_author_is_served_in_order() {
 }
 
 #[test]
-fn a_removal_is_split_and_holds_nobody_up() {
+fn a_removal_is_split_and_delays_no_other_intent() {
     let mut t: Vec<_> = (1..=5)
         .map(|p| died(silo(p), CauseOfDeath::Left, Duration::from_secs(9999)))
         .collect();
@@ -187,7 +188,7 @@ fn a_removal_is_split_and_holds_nobody_up() {
 }
 
 #[test]
-fn no_death_goes_unseen() {
+fn every_death_is_in_at_least_one_version() {
     let t = table(actives(1..=2));
     let applied = run(&t, &[evict(silo(1)), remove(silo(2), [1])]);
     assert_eq!(applied.answers, [DONE, Answer::Moot]);
@@ -212,21 +213,21 @@ fn a_row_is_removed_once() {
 }
 
 #[test]
-fn what_cannot_fit_alone_is_refused() {
+fn an_intent_that_does_not_fit_alone_is_refused() {
     let too_large = |applied: &Applied, i: usize| {
         matches!(&applied.answers[i], Answer::Refused(Refusal::TooLarge(_)))
     };
     let mut big = entry(silo(1), SiloStatus::Joining);
     big.info.host_name = "x".repeat(60_000);
     let big = intent(silo(1), Action::Join(Box::new(big)));
-    // A new row leaves room for votes and death.
+    // A new row leaves room for votes and the death.
     let mut limits = LIMITS;
     limits.bytes_per_row = 60_800;
     let batch = numbered(vec![join(silo(2)), big.clone(), join(silo(3))]);
     let applied = run_within(&table([]), &Observed::default(), &batch, &limits);
     assert!(too_large(&applied, 1) && applied.inserts.len() == 2 && applied.rest.is_empty());
     assert_eq!(run(&table([]), &batch).inserts.len(), 3);
-    // A commit that is too small for it, alone and behind others.
+    // The commit limit is too small for the row, alone and behind others.
     let mut limits = LIMITS;
     limits.bytes_per_commit = 50_000;
     assert!(too_large(
@@ -237,13 +238,13 @@ fn what_cannot_fit_alone_is_refused() {
         &run_within(&table([]), &Observed::default(), &[big], &limits),
         0
     ));
-    // Three predecessors and a newcomer are four rows, and never fit into two.
+    // Three predecessors and the new row are four rows and never fit into two.
     let t = table((1..=3).map(|epoch| entry(silo_at(1, epoch), SiloStatus::Active)));
     assert!(too_large(
         &run_within(&t, &Observed::default(), &[join(silo_at(1, 9))], &rows(2)),
         0
     ));
-    // A full table takes nobody in, but still lets silos end.
+    // A full table admits no silo, but silos can still end.
     let mut limits = LIMITS;
     limits.rows = 3;
     let t = table(actives(1..=3));

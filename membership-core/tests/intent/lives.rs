@@ -1,4 +1,4 @@
-//! Join, shut down, leave, be evicted, be removed; the order of a batch, and what does not fit.
+//! Join, shut down, leave, be evicted.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn a_join_ends_its_predecessors_in_the_same_commit() {
 }
 
 #[test]
-fn a_join_finds_itself_a_successor_or_nonsense() {
+fn a_join_meets_its_own_row_a_successor_or_an_invalid_row() {
     let me = silo_at(1, 5);
     assert_eq!(
         run(&table([entry(me, SiloStatus::Active)]), &[join(me)]).answers,
@@ -86,7 +86,7 @@ fn a_join_finds_itself_a_successor_or_nonsense() {
 }
 
 #[test]
-fn two_epochs_joining_at_once_leave_the_newer_one() {
+fn of_two_joining_epochs_the_newer_one_remains() {
     for order in [[5, 6], [6, 5]] {
         let t = table([]);
         let applied = run(&t, &order.map(|epoch| join(silo_at(1, epoch))));

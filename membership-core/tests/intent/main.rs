@@ -1,5 +1,5 @@
-//! Batches of intents as scenarios. Each silo is a port at one address; its epoch is 1 unless the test
-//! names another.
+//! Batches of intents as scenarios. Each silo is a port at one address; its epoch is 1 unless the
+//! test names another.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod activation;
@@ -19,7 +19,7 @@ use membership_core::{
 };
 
 const LIMITS: TableLimits = TableLimits::new(100, 65_536, 4_000_000, 5_000);
-/// An hour on both clocks, so that there is a past.
+/// One hour on both clocks, so that earlier times exist.
 const NOW: Now = Now {
     mono: MonoTime::from_nanos(3_600_000_000_000),
     wall: WallTime::from_millis(1_763_000_000_000),
@@ -154,7 +154,7 @@ fn run_within(
     applied
 }
 
-/// The table after the commit; the commit must be one that a store takes.
+/// The table after the commit, which must be valid for a store.
 fn after(snapshot: &Snapshot, applied: &Applied, limits: &TableLimits) -> Snapshot {
     if applied.is_empty() {
         return snapshot.clone();

@@ -1,4 +1,4 @@
-//! Random batches on random tables, by seed: what must hold whatever the intents are.
+//! Random batches on random tables, by seed: rules that hold for all intents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,7 +157,7 @@ impl SeededRng {
 }
 
 #[test]
-fn whatever_the_batch_the_rules_hold() {
+fn the_rules_hold_for_every_batch() {
     let mut seen = BTreeMap::<&str, u32>::new();
     for seed in 0..SEEDS {
         let mut rng = SeededRng(Xoshiro256PlusPlus::seed_from_u64(seed));
@@ -351,7 +351,7 @@ impl Check<'_> {
             || seen.is_some_and(|(at, when)| *at == vote.at && NOW.mono.since(*when) <= limit)
     }
 
-    /// As many votes as were needed once all the deaths and departures of this commit had happened.
+    /// The number of votes that are needed after all deaths and leaves of this commit.
     fn needed_at_least(&self) -> usize {
         let mut fewest = self.before.clone();
         for e in self
@@ -435,7 +435,8 @@ impl Check<'_> {
         }
     }
 
-    /// What was done is not done again; a vote may still kill, when meanwhile fewer are needed.
+    /// An intent that was applied is not applied again. A vote may still kill when fewer votes are
+    /// needed in the meantime.
     fn again(&self) {
         for (intent, answer) in self.intents.iter().zip(&self.applied.answers) {
             let split = self.applied.rest.iter().any(|r| r.id == intent.id);
@@ -451,7 +452,7 @@ impl Check<'_> {
             let kills =
                 again.updates.iter().all(|e| matches!(&e.death, Some(d) if matches!(d.cause, CauseOfDeath::Voted | CauseOfDeath::Stuck)));
             let is_vote = matches!(intent.action, Action::Suspect { .. });
-            // A removal passes over who died in its own commit, and finds them the next time.
+            // A removal skips silos that died in the same commit; the next removal includes them.
             if matches!(intent.action, Action::RemoveDefunct { .. }) {
                 assert!(again.removes.iter().all(|key| {
                     self.applied

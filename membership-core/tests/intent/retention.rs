@@ -17,7 +17,7 @@ fn gone(entries: impl IntoIterator<Item = MembershipEntry>, config: &Config) -> 
 }
 
 #[test]
-fn those_that_ended_in_peace_go_after_minutes_the_others_after_days() {
+fn rows_of_silos_that_left_expire_in_minutes_others_in_days() {
     use CauseOfDeath::{Evicted, Left, Stuck, Superseded, Voted};
     let t = [
         died(silo(1), Left, minutes(10)),
@@ -41,7 +41,7 @@ fn those_that_ended_in_peace_go_after_minutes_the_others_after_days() {
 }
 
 #[test]
-fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
+fn only_the_newest_defunct_rows_by_version_are_kept() {
     let dead = |port: u16, version: u64, ago| {
         let mut e = died(silo(port), CauseOfDeath::Voted, ago);
         e.death.as_mut().unwrap().version = version;
@@ -56,7 +56,7 @@ fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
         dead(4, 4, minutes(1)),
         died(silo(5), CauseOfDeath::Left, minutes(5)),
     ];
-    // The fourth is one too many as well, but died just now.
+    // The fourth row also exceeds the maximum, but its silo died just now.
     assert_eq!(gone(t, &config), [1]);
     let mut none = Config::default();
     none.max_defunct_silo_entries = 0;
@@ -74,7 +74,7 @@ fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
 }
 
 #[test]
-fn recent_deaths_stay_and_the_future_is_recent() {
+fn rows_of_recent_deaths_stay_and_a_future_death_is_recent() {
     let mut config = Config::default();
     config.max_defunct_silo_entries = 0;
     config.left_silo_expiration = Duration::ZERO;
@@ -111,7 +111,7 @@ fn a_row_stays_while_a_vote_could_count() {
 }
 
 #[test]
-fn no_silo_goes_before_the_older_ones_at_its_address() {
+fn a_row_stays_until_older_rows_at_its_address_are_removed() {
     use CauseOfDeath::{Superseded, Voted};
     let at = |epoch: u64| SiloAddress::new(silo(1).ip(), 1, epoch);
     let removed = |entries: Vec<MembershipEntry>| {
@@ -138,7 +138,8 @@ fn no_silo_goes_before_the_older_ones_at_its_address() {
             applied.removes.len(),
         )
     };
-    // Its successor's clock was ahead when it wrote that: the younger one seems to be dead for longer.
+    // The writer of the older row's death had a fast clock: the younger silo seems to have died
+    // earlier.
     let (due, _) = removed(vec![
         died(at(5), Superseded, minutes(1)),
         died(at(6), Superseded, minutes(20)),
@@ -151,7 +152,8 @@ fn no_silo_goes_before_the_older_ones_at_its_address() {
         died(at(7), Superseded, minutes(1)),
     ]);
     assert_eq!(due, [5, 6]);
-    // Whatever the caller asks for: an older one that is not Dead stays, and so do the younger.
+    // For any request of the caller: an older silo that is not Dead stays, and so do the younger
+    // ones.
     let (_, taken) = removed(vec![
         entry(at(5), SiloStatus::Joining),
         died(at(6), Superseded, minutes(20)),
@@ -161,7 +163,7 @@ fn no_silo_goes_before_the_older_ones_at_its_address() {
 }
 
 #[test]
-fn what_was_seen_dead_for_long_is_old_whatever_the_clocks_say() {
+fn a_death_seen_for_long_is_old_for_any_clock() {
     let mut future = died(silo(1), CauseOfDeath::Left, Duration::ZERO);
     future.death.as_mut().unwrap().at = NOW.wall.plus(DAY * 365);
     let t = table([future]);

@@ -1,4 +1,4 @@
-//! Who may vote, what counts, and how many it takes.
+//! Which silos may vote, which votes count, and how many are needed.
 
 use super::*;
 use membership_core::intent::{fresh_votes, needed_votes};
@@ -52,7 +52,7 @@ fn two_votes_of_one_batch_are_one_change_of_the_row() {
 }
 
 #[test]
-fn an_intermediary_consents_through_the_one_who_asked() {
+fn a_consent_is_written_by_the_silo_that_requested_the_probe() {
     let t = table(actives(1..=5));
     let mut consent = vote(silo(2));
     consent.evidence.via = Some(silo(1));
@@ -68,7 +68,7 @@ fn an_intermediary_consents_through_the_one_who_asked() {
         )],
     );
     assert_eq!(cause(&applied, silo(5)), Some(CauseOfDeath::Voted));
-    // Words put into another's mouth do not count.
+    // A vote that another silo wrote without a request does not count.
     consent.evidence.via = None;
     let votes = vec![consent.clone(), vote(silo(1))];
     let applied = run(
@@ -167,7 +167,7 @@ fn only_active_silos_vote_and_never_against_themselves() {
             [refused(Refusal::NotAVoter(silo(7)))]
         );
     }
-    // Also where nobody else is left: joiners become Active first.
+    // This also holds when no other silo is left: Joining silos become Active first.
     let t = table([entry(silo(1), Joining), entry(silo(2), Joining)]);
     assert_eq!(
         run(&t, &[suspect(silo(1), silo(2))]).answers,
@@ -195,7 +195,7 @@ fn only_active_silos_vote_and_never_against_themselves() {
 }
 
 #[test]
-fn a_vote_says_something_new_or_is_moot() {
+fn a_vote_without_new_information_is_moot() {
     let old = NOW.wall.minus(Duration::from_secs(15));
     let mut t = actives(1..=5);
     t[4] = accused(silo(5), [vote_at(silo(1), old)]);
@@ -243,7 +243,7 @@ fn a_vote_kills_when_fewer_are_needed_than_before() {
 }
 
 #[test]
-fn clocks_may_differ() {
+fn a_vote_counts_when_clocks_differ() {
     let hour = Duration::from_secs(3600);
     for at in [NOW.wall.minus(hour), NOW.wall.plus(hour)] {
         let mut t = actives(1..=5);
@@ -277,7 +277,7 @@ fn clocks_may_differ() {
             !kills(&seen(Duration::from_secs(1), NOW.wall)),
             "I saw another one appear"
         );
-        // What is written now is fresh, whatever the accuser's clock says.
+        // A vote of this commit is fresh, whatever the accuser's clock says.
         let skewed = intent(
             silo(2),
             Action::Suspect {
@@ -304,7 +304,7 @@ fn clocks_may_differ() {
 }
 
 #[test]
-fn a_clock_set_back_does_not_silence_its_silo() {
+fn a_silo_votes_again_after_its_clock_was_set_back() {
     let mut t = actives(1..=5);
     t[4] = accused(
         silo(5),
@@ -326,7 +326,7 @@ fn a_clock_set_back_does_not_silence_its_silo() {
 }
 
 #[test]
-fn stuck_joiners_are_counted_apart() {
+fn votes_for_stuck_are_counted_separately() {
     let stuck = |accuser, suspect| {
         let mut v = vote(accuser);
         v.reason = SuspicionReason::Stuck;
@@ -372,7 +372,7 @@ fn stuck_joiners_are_counted_apart() {
 }
 
 #[test]
-fn needed_follows_the_live() {
+fn needed_votes_follow_the_live_silos() {
     for (active, stale, needed) in [
         (0, 0, 1),
         (1, 0, 1),
@@ -394,7 +394,7 @@ fn needed_follows_the_live() {
 }
 
 #[test]
-fn at_most_needed_and_three_are_kept_and_those_that_count_longest() {
+fn a_row_keeps_the_needed_votes_and_three_more() {
     let long_ago = |s: u64| NOW.wall.minus(Duration::from_secs(1000 + s));
     let mut t = actives(1..=10);
     t[9] = accused(
@@ -408,7 +408,7 @@ fn at_most_needed_and_three_are_kept_and_those_that_count_longest() {
         .map(|s| s.accuser.port())
         .collect();
     assert_eq!(kept, [5, 4, 3, 2, 1], "oldest first, and the oldest gone");
-    // The vote that counts is kept, also when its clock is far behind.
+    // The vote that counts is kept, also when its accuser's clock is far behind.
     let lagging = intent(
         silo(1),
         Action::Suspect {
@@ -427,7 +427,7 @@ fn at_most_needed_and_three_are_kept_and_those_that_count_longest() {
 }
 
 #[test]
-fn a_full_row_can_still_die() {
+fn a_silo_with_a_full_row_can_still_die() {
     let idle = |port| vote_at(silo(port), WallTime::from_millis(u64::from(port)));
     let mut e = accused(silo(5), [idle(3), idle(4), vote(silo(1))]);
     e.info.host_name = "x".repeat(400);
@@ -454,7 +454,7 @@ fn a_full_row_can_still_die() {
         );
         after(&t, &applied, &limits);
     }
-    // A vote that would push out one that counts does not fit.
+    // A vote that would displace one that counts does not fit.
     let mut e = accused(silo(5), [vote_at(silo(1), NOW.wall)]);
     e.info.host_name = "x".repeat(400);
     let mut limits = LIMITS;

@@ -1,6 +1,7 @@
-//! A silo in a world that lies: forged headers, messages and deltas, answers of the table that no table should give, settings that nobody
-//! can work with, clocks that jump. It never panics or spins, publishes versions that strictly rise, does nothing after its end, and does
-//! the same again for the same seed and inputs.
+//! A silo in a faulty environment: forged headers, messages and deltas, invalid answers of the
+//! table, unusable settings, clocks that jump. It never panics or spins, publishes strictly
+//! increasing versions, does nothing after its end, and gives the same effects for the same seed
+//! and inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,13 +117,13 @@ struct World {
     protocol: Protocol,
     table: Snapshot,
     beats: Heartbeats,
-    /// Rows were shown that there are not: a commit may be based on them.
+    /// Whether the silo was shown rows that do not exist: a commit may be based on them.
     lied: bool,
     now: Now,
     waiting: Vec<Input>,
     published: Option<u64>,
     stopped: bool,
-    /// Everything the machine did, as text, if wanted.
+    /// All inputs and effects as text, if requested.
     text: Option<String>,
 }
 
@@ -165,7 +166,7 @@ impl World {
         }
     }
 
-    /// Some other silo commits something.
+    /// A commit of another silo.
     fn foreign_commit(&mut self) {
         let silo = self.rng.silo();
         let about_me = self.rng.in_a_hundred(4);
@@ -363,7 +364,7 @@ impl World {
         }
     }
 
-    /// What the world makes of an effect: mostly what it should, sometimes nothing, sometimes a lie.
+    /// Answers an effect: usually correctly, sometimes not at all, sometimes falsely.
     fn answer(&mut self, effect: Effect) {
         let lies = self.rng.in_a_hundred(2);
         match effect {
@@ -492,7 +493,7 @@ impl World {
             }
             _ => return,
         };
-        // Some never answer probes.
+        // Some peers never answer probes.
         if matches!(body, Message::ProbeAck { .. }) && peer.ip().to_string().ends_with('3') {
             return;
         }
@@ -614,7 +615,7 @@ fn run(seed: u64, steps: u64, keep: bool, tally: &mut Tally) -> Option<String> {
 }
 
 #[test]
-fn nonsense_neither_breaks_nor_confuses_it() {
+fn invalid_input_causes_no_panic_and_no_invalid_effect() {
     let mut tally = Tally::default();
     let mut seed = 0;
     while tally.steps < 120_000 {

@@ -1,4 +1,4 @@
-//! The protocol as its owner sees it: inputs go in, effects come out.
+//! The protocol through its interface: inputs and effects.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod fuzz;
@@ -15,7 +15,7 @@ use membership_core::{
     VersionRow, WallTime,
 };
 
-/// When every test begins, by the wall clock.
+/// The wall-clock time at which every test begins.
 const NOON: WallTime = WallTime::from_millis(1_795_000_000_000);
 const LIMITS: TableLimits = TableLimits::new(100, 65_536, 1 << 20, 5_000);
 
@@ -27,7 +27,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// The n-th silo; mine is the first.
+/// The n-th silo; the tested silo is the first.
 fn silo(n: u8) -> SiloAddress {
     SiloAddress::new([10, 0, 0, n].into(), 7100, 1)
 }
@@ -69,7 +69,7 @@ fn commit_id(version: u64) -> CommitId {
     CommitId::new(u128::from(version) + 77)
 }
 
-/// The table at a version, with these rows, all of them written at it.
+/// The table at a version with these rows, all written at that version.
 fn snapshot(version: u64, entries: Vec<MembershipEntry>) -> Snapshot {
     snapshot_with(version, entries, SharedSettings::default())
 }

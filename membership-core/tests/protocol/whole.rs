@@ -1,4 +1,5 @@
-//! All of them together, where what matters is between them: a pause, the end, a table that is gone, hints.
+//! The whole protocol, where several machines interact: a pause, the end, a table that is gone,
+//! hints.
 
 use super::*;
 use membership_core::protocol::Header;
@@ -17,7 +18,7 @@ struct World {
 }
 
 impl World {
-    /// I am the only Active silo; silo 2 is Joining.
+    /// The tested silo is the only Active one; silo 2 is Joining.
     fn new() -> Self {
         let mut w = Self {
             protocol: Protocol::new(setup()),
@@ -61,7 +62,7 @@ impl World {
         };
     }
 
-    /// The table answers every call; gives everything that was not a call.
+    /// Lets the table answer every call; returns all other effects.
     fn serve(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let mut rest = Vec::new();
         let mut queue: std::collections::VecDeque<Effect> = effects.into();
@@ -137,7 +138,7 @@ fn reads(effects: &[Effect]) -> Vec<CallId> {
 }
 
 #[test]
-fn after_a_long_pause_the_first_effect_is_a_read_and_nothing_is_answered_before_it_ends() {
+fn after_a_long_pause_a_read_precedes_all_answers() {
     let mut w = World::new();
     w.wait(secs(60));
     let effects = w.probe();
@@ -155,7 +156,7 @@ fn after_a_long_pause_the_first_effect_is_a_read_and_nothing_is_answered_before_
     };
     assert!(!effects.iter().any(forbidden), "{effects:?}");
     assert!(w.protocol.is_suspended());
-    // The read fails: probes are answered again, and it stays suspended.
+    // The read fails: probes are answered again, and the silo stays suspended.
     let error = TableError::new(TableErrorKind::Unavailable, Operation::Read, "test", "down");
     let effects = w.take(Input::Read {
         call: reads(&effects)[0],
@@ -170,9 +171,10 @@ fn after_a_long_pause_the_first_effect_is_a_read_and_nothing_is_answered_before_
     assert!(!w.protocol.is_suspended());
 }
 
-/// Others may vote it out by its probes before the table tells it that it is in (invariant P10).
+/// Other silos may vote against it after unanswered probes before it knows that its row is in the
+/// table (invariant P10).
 #[test]
-fn a_joiner_that_does_not_know_whether_its_row_is_in_answers_whoever_asks_for_it() {
+fn a_joining_silo_answers_probes_before_its_insert_is_confirmed() {
     let mut w = World {
         protocol: Protocol::new(setup()),
         ..World::new()
@@ -227,10 +229,11 @@ fn a_joiner_that_does_not_know_whether_its_row_is_in_answers_whoever_asks_for_it
     assert!(w.probe().iter().any(is_ack));
 }
 
-/// My own commit made me Active, its answer got lost, and another silo tells me. The table may stay out of my reach for ever then (its outage
-/// ends nobody), and whoever leaves leaves as an Active silo does.
+/// The silo's own commit made it Active, the answer was lost, and another silo sends the view. The
+/// table may remain unreachable after that (an outage ends no silo), and the silo leaves as an
+/// Active silo.
 #[test]
-fn who_learns_from_another_silo_that_it_is_active_has_joined() {
+fn a_join_completes_when_another_silo_reports_the_activation() {
     let mut w = World {
         protocol: Protocol::new(setup()),
         ..World::new()
@@ -308,7 +311,7 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
         body,
     });
     assert_eq!(w.protocol.status(), SiloStatus::Active);
-    // Well beyond the time that a join may take, the table is out of reach.
+    // The table is unavailable for longer than a join may take.
     for _ in 0..400 {
         w.wait(secs(1));
         let mut effects = w.take(Input::Wake);
@@ -337,7 +340,7 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
 }
 
 #[test]
-fn found_dead_after_a_pause_it_says_nothing_more_and_leaves_nobody_waiting() {
+fn a_silo_found_dead_after_a_pause_answers_its_requests_and_sends_nothing() {
     let mut w = World::new();
     w.take(Input::Command(Command::Refresh {
         request: RequestId(1),
@@ -381,7 +384,7 @@ fn found_dead_after_a_pause_it_says_nothing_more_and_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_table_that_was_wiped_is_left_alone_and_gives_no_leases_while_probes_are_answered() {
+fn a_wiped_table_gets_no_writes_and_gives_no_leases() {
     let mut w = World::new();
     let confirmed = w.protocol.view().unwrap().confirmed_at();
     w.wait(secs(3));
@@ -435,7 +438,7 @@ fn a_table_that_was_wiped_is_left_alone_and_gives_no_leases_while_probes_are_ans
 }
 
 #[test]
-fn a_storm_of_hints_is_a_read_now_and_then() {
+fn many_hints_cause_few_reads() {
     let mut w = World::new();
     let mut count = 0;
     for _ in 0..5_000 {
@@ -448,7 +451,7 @@ fn a_storm_of_hints_is_a_read_now_and_then() {
 }
 
 #[test]
-fn who_evicts_itself_hears_that_it_worked() {
+fn a_silo_that_evicts_itself_gets_the_answer() {
     let mut w = World::new();
     let silo = w.protocol.me().unwrap();
     let effects = w.take(Input::Command(Command::Evict {
@@ -477,7 +480,7 @@ fn who_evicts_itself_hears_that_it_worked() {
 }
 
 #[test]
-fn who_waits_for_a_refresh_finds_the_view_published() {
+fn a_refresh_is_answered_after_its_view_is_published() {
     let mut w = World::new();
     let commit = membership_core::CommitRequest::new(
         w.table.token.clone(),
@@ -503,7 +506,7 @@ fn who_waits_for_a_refresh_finds_the_view_published() {
 }
 
 #[test]
-fn a_silo_that_left_says_farewell_once_to_each() {
+fn a_silo_that_left_sends_one_farewell_to_each_peer() {
     let mut w = World::new();
     let effects = w.take(Input::Command(Command::FinishLeave));
     let effects = w.serve(effects);
@@ -521,7 +524,7 @@ fn a_silo_that_left_says_farewell_once_to_each() {
 }
 
 #[test]
-fn an_impostor_with_a_members_address_is_not_heard() {
+fn messages_of_another_process_at_a_members_address_are_dropped() {
     let mut w = World::new();
     let me = w.protocol.me();
     let header = header(silo(2), InstanceId::new(99), me);

@@ -73,8 +73,8 @@ impl Client {
     /// Inspects the table without changing it.
     ///
     /// # Errors
-    /// `ForeignTable` where it has other keys, `Configuration` where it is replicated, or what the
-    /// store says.
+    /// `ForeignTable` where it has other keys, `Configuration` where it is replicated, or the error
+    /// of the store.
     async fn inspect(&self) -> Result<TableState, TableError> {
         let request = || self.sdk.describe_table().table_name(&self.table).send();
         match self.send(false, request).await {

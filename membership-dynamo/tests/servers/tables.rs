@@ -1,4 +1,4 @@
-//! The table itself: made on demand, described, refused. Clause T12.
+//! The table itself: created when it is needed, described, refused. Clause T12.
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
@@ -10,7 +10,7 @@ use membership_testbed::Server;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-pub async fn a_table_is_made_once_by_many(server: &Server) {
+pub async fn many_clients_create_one_table(server: &Server) {
     let url = at(server, "made", "");
     let before = connect(&url).await.unwrap();
     assert_eq!(
@@ -59,7 +59,7 @@ pub async fn a_table_is_made_once_by_many(server: &Server) {
     );
 }
 
-pub async fn a_table_that_may_not_be_made_is_described(server: &Server) {
+pub async fn a_table_that_may_not_be_created_is_described(server: &Server) {
     let url = at(server, "unmade", "create=false");
     let table = connect(&url).await.unwrap();
     let refused = initialize(&table).await.unwrap_err();
@@ -98,7 +98,7 @@ pub async fn a_table_with_other_keys_is_refused(server: &Server) {
             .build()
             .unwrap()
     };
-    // As Orleans makes it.
+    // A table as Orleans creates it.
     let create = client
         .create_table()
         .table_name("OrleansSilos")
@@ -114,7 +114,7 @@ pub async fn a_table_with_other_keys_is_refused(server: &Server) {
         .unwrap();
     let refused = connect(&at(server, "OrleansSilos", "")).await.unwrap_err();
     assert_eq!(refused.kind(), TableErrorKind::ForeignTable, "{refused}");
-    // Who was there before it, and has not looked since.
+    // A handle that existed before, and has not inspected the table since.
     let url = at(server, "swapped", "");
     let table = connect(&url).await.unwrap();
     let create = client
@@ -168,7 +168,7 @@ pub async fn provisioned_capacity_is_asked_for(server: &Server) {
     );
 }
 
-pub async fn an_existing_client_is_taken(server: &Server) {
+pub async fn an_existing_client_is_used(server: &Server) {
     let (client, _) = shell(server.url());
     let table = DynamoTable::connect(DynamoConfig::from_client(client, "mine"), blue())
         .await

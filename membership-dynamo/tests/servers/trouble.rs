@@ -1,4 +1,5 @@
-//! A server that refuses, collides or hangs, and items that were changed by hand: clauses T3 to T6, T11, T13, T15 and T16.
+//! A server that refuses, collides or hangs, and items that were changed by hand: clauses T3 to T6,
+//! T11, T13, T15 and T16.
 
 use std::time::{Duration, Instant};
 
@@ -65,11 +66,12 @@ pub async fn a_commit_is_the_same_transaction_when_it_is_sent_again(server: &Ser
     assert_eq!(read(&table).await.0.version(), made.version());
 }
 
-pub async fn a_token_that_was_used_for_something_else_is_no_obstacle(server: &Server) {
+pub async fn a_token_of_another_transaction_does_not_block_a_commit(server: &Server) {
     let url = at(server, "mismatch", "");
     let table = connect(&url).await.unwrap();
     let token = fill(&table, 1).await;
-    // A commit happens, and somebody puts the table back as it was before; then its id is used for another commit on the same version.
+    // A commit is applied, and an operator restores the table to the state before. Then the id of
+    // the commit is used for another commit on the same version.
     let (client, name) = shell(&url);
     let key = item_key(&blue(), "row.version");
     let before = client
@@ -108,7 +110,7 @@ pub async fn a_token_that_was_used_for_something_else_is_no_obstacle(server: &Se
     assert_eq!(commit(&table, &request.again()).await, made);
 }
 
-pub async fn a_success_is_not_believed_once_the_table_was_wiped(server: &Server) {
+pub async fn a_success_after_a_wipe_is_checked(server: &Server) {
     let table = connect(&at(server, "wiped", "")).await.unwrap();
     let token = fill(&table, 1).await;
     let request = insert(&token, [5]);
@@ -125,7 +127,7 @@ pub async fn a_success_is_not_believed_once_the_table_was_wiped(server: &Server)
     );
 }
 
-/// Many writers at once: each answer is a commit, a conflict, or certainly nothing.
+/// Many writers at once: each answer is a commit, a conflict, or certainly no change.
 pub async fn colliding_transactions_are_busy_and_not_applied(server: &Server) {
     let url = at(server, "collide", "");
     let table = connect(&url).await.unwrap();
@@ -158,7 +160,7 @@ pub async fn colliding_transactions_are_busy_and_not_applied(server: &Server) {
     assert!(won.is_none_or(|id| id == now.version_row.last_commit()));
 }
 
-pub async fn a_heartbeat_that_was_removed_by_hand_comes_again(server: &Server) {
+pub async fn a_heartbeat_removed_by_hand_is_written_again(server: &Server) {
     let url = at(server, "beats", "");
     let table = connect(&url).await.unwrap();
     fill(&table, 2).await;
@@ -196,7 +198,7 @@ pub async fn a_heartbeat_that_was_removed_by_hand_comes_again(server: &Server) {
     assert_eq!(error.kind(), TableErrorKind::NoSuchRow, "{error}");
 }
 
-pub async fn rows_that_are_gone_are_missed(server: &Server) {
+pub async fn missing_rows_are_reported(server: &Server) {
     let url = at(server, "gone", "");
     let table = connect(&url).await.unwrap();
     let mut token = fill(&table, 5).await;
@@ -209,7 +211,7 @@ pub async fn rows_that_are_gone_are_missed(server: &Server) {
         .send()
         .await
         .unwrap();
-    // The commit that wrote it is remembered, and then it is not.
+    // First with the record of the commit that wrote the row, then without it.
     for _ in 0..20 {
         let error = connect(&url)
             .await
@@ -222,7 +224,7 @@ pub async fn rows_that_are_gone_are_missed(server: &Server) {
     }
 }
 
-pub async fn a_row_changed_by_hand_shows_to_who_reads_everything(server: &Server) {
+pub async fn a_full_read_shows_a_row_changed_by_hand(server: &Server) {
     let url = at(server, "by-hand", "");
     let table = connect(&url).await.unwrap();
     let token = fill(&table, 3).await;
@@ -249,7 +251,8 @@ pub async fn a_row_changed_by_hand_shows_to_who_reads_everything(server: &Server
     }
 }
 
-/// As many rows as a commit may have, as long as they may be together, in and out again.
+/// A commit with as many rows as the limits allow, each as large as possible; then a commit that
+/// removes all of them.
 pub async fn the_largest_commit_fits(server: &Server) {
     let table = connect(&at(server, "largest", "")).await.unwrap();
     let limits = table.limits();
@@ -280,7 +283,7 @@ pub async fn the_largest_commit_fits(server: &Server) {
     assert!(read(&table).await.0.rows.is_empty());
 }
 
-pub async fn a_server_that_hangs_is_waited_for_only_so_long(server: &Server) {
+pub async fn calls_to_a_frozen_server_time_out(server: &Server) {
     let table = connect(&at(server, "hangs", "operation_timeout=2s"))
         .await
         .unwrap();

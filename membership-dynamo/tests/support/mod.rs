@@ -1,4 +1,4 @@
-//! What the tests of this crate share: DynamoDB as the suite's store, and servers of one test.
+//! What the tests of this crate share: DynamoDB as the suite's store, and servers for single tests.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ impl Store for DynamoDb {
         &[(Capability::Hints, Reason::NoHints)]
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH.commit_again(2).delete(6)
     }
@@ -57,7 +57,8 @@ impl Store for DynamoDb {
         (rows * bytes).div_ceil(1 << 20) as u64
     }
 
-    /// The default timeout in a soak, whose tables have pages that a busy DynamoDB Local needs seconds for.
+    /// The default timeout in a soak: its tables have pages for which a busy DynamoDB Local needs
+    /// seconds.
     fn short_timeouts(&self) -> &'static str {
         match std::env::var_os("MEMBERSHIP_CONFORMANCE_EFFORT") {
             Some(_) => "",
@@ -65,7 +66,7 @@ impl Store for DynamoDb {
         }
     }
 
-    /// DynamoDB Local checks no secret, but the form of keys.
+    /// DynamoDB Local checks the form of keys, but no secret.
     fn refused(&self, url: &str, _: &str) -> String {
         url.replace("//local:", "//no-such-key:")
     }
@@ -73,7 +74,7 @@ impl Store for DynamoDb {
 
 pub type Item = HashMap<String, AttributeValue>;
 
-/// A client of the store itself, and the table's name: what somebody with the store's own tools has.
+/// A client of the store itself, and the table's name: access with the store's own tools.
 pub fn shell(url: &str) -> (Client, String) {
     let parts = ConnectionString::parse("test", &["dynamodb"], url).unwrap();
     let keys = Credentials::new(
@@ -153,7 +154,7 @@ impl RawAccess for Raw {
         self.put(&format!("row/{key}"), body).await
     }
 
-    /// Fields that a version row does not have become attributes all the same.
+    /// Fields that a version row does not have nevertheless become attributes.
     async fn put_version_row(&mut self, row: &str) -> Result<(), Stop> {
         let row = VersionRowFields::parse(row)?;
         let mut attributes = Item::new();
@@ -214,7 +215,8 @@ impl RawAccess for Raw {
     }
 }
 
-/// A server that forgets everything, of this test alone: with arguments of its own it is no server that the environment names.
+/// A server in memory, for one test alone: with arguments of its own it is never a server that the
+/// environment names.
 pub async fn server() -> Server {
     let args = vec!["-cors".to_owned(), "*".to_owned()];
     let options = Options {

@@ -1,4 +1,5 @@
-//! Hints: a commit rings, a restart and a compaction are survived, and without the permission there are none.
+//! Hints: a commit sends one, they continue after a restart and a compaction, and without the
+//! permission there are none.
 
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use crate::support::shell::Shell;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// Far more than a hint takes, on a busy machine too.
+/// Far longer than a hint takes, also on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Longer than a hint takes that nothing holds up.
+/// Longer than a hint takes that nothing delays.
 const SILENCE: Duration = Duration::from_millis(300);
 
 async fn rings(hints: &mut HintStream) {
@@ -25,7 +26,7 @@ async fn rings(hints: &mut HintStream) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_of_others_ring_and_a_restart_is_survived() {
+async fn commits_send_hints_also_after_a_restart() {
     let server = locked_server().await;
     let proxy = Proxy::to(server.address()).unwrap();
     let through = server
@@ -38,7 +39,7 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
     let token = fill(&writer, 1).await;
     let idle = proxy.connections();
     let mut hints = listener.hints().unwrap();
-    // The first one says: listening now.
+    // The first hint reports that the watch has begun.
     rings(&mut hints).await;
     let mut another = listener.hints().unwrap();
     let token = commit(&writer, &insert(&token, [5])).await;
@@ -50,7 +51,7 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
     );
     server.kill().await.unwrap();
     server.start_again().await.unwrap();
-    // The token is gone with the member's memory; the watch is had anew all the same.
+    // The token was lost with the member's memory; the watch gets a new one.
     rings(&mut hints).await;
     until("the writer is back", async || {
         read_kind(&writer, Some(&token)).await.is_ok()
@@ -58,7 +59,7 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
     .await;
     let token = commit(&writer, &insert(&token, [6])).await;
     rings(&mut hints).await;
-    // What a watch never needs may be thrown away.
+    // A compaction may remove the history, because a watch never needs it.
     let shell = Shell::of(server.url()).await.unwrap();
     let now = shell
         .call("/v3/kv/range", json!({ "key": "AA==" }))
@@ -78,7 +79,7 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
     rings(&mut hints).await;
     let listening = proxy.connections();
     drop((hints, another));
-    until("nobody listens any more", async || {
+    until("there is no listener any more", async || {
         proxy.connections() < listening
     })
     .await;
@@ -98,7 +99,7 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
 }
 
 #[tokio::test]
-async fn a_conflict_does_not_ring() {
+async fn a_conflict_sends_no_hint() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     let stale = fill(&table, 1).await;
@@ -107,14 +108,14 @@ async fn a_conflict_does_not_ring() {
     rings(&mut hints).await;
     table.commit(&insert(&stale, [6])).await.unwrap();
     table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
-    // Rings that follow each other are one: what rings late would be taken for the commit's.
+    // Hints that follow each other are merged; a late hint would be taken for the commit's own.
     assert!(
         tokio::time::timeout(SILENCE, hints.next()).await.is_err(),
         "it has rung"
     );
     commit(&table, &insert(&token, [6])).await;
     rings(&mut hints).await;
-    // One commit, one ring: what came before it did not.
+    // One commit makes one hint; the conflict and the heartbeat before it made none.
     assert!(
         tokio::time::timeout(SILENCE, hints.next()).await.is_err(),
         "it has rung once more"
@@ -122,7 +123,7 @@ async fn a_conflict_does_not_ring() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_gone_is_followed_by_another_one() {
+async fn a_watch_moves_to_another_member() {
     let cluster = three_members().await;
     let (writer, listener) = (
         connect(&cluster.url()).await.unwrap(),

@@ -1,4 +1,5 @@
-//! What stands in etcd, and what happens where somebody else wrote it. Clauses T5, T9, T10, T12.
+//! The contents of etcd, and their handling where another program wrote them. Clauses T5, T9, T10,
+//! T12.
 
 use membership_core::{CommitOutcome, MembershipTable, ReadRequest, TableErrorKind, VersionToken};
 
@@ -51,7 +52,7 @@ async fn keys_are_where_the_readme_says() {
         "{version}"
     );
     assert!(version.ends_with("\"row_count\":3}"), "{version}");
-    // What is none of ours stays: within the cluster's name, and beside it.
+    // Foreign keys stay, below the cluster's name and beside it.
     shell
         .put("membership/default~-blue/notes", "mine")
         .await
@@ -79,12 +80,12 @@ async fn keys_are_where_the_readme_says() {
 }
 
 #[tokio::test]
-async fn a_token_alone_is_enough_to_commit_in_one_request() {
+async fn a_token_alone_suffices_to_commit_in_one_request() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     let mut token = fill(&table, 2).await;
     for n in 10..40 {
-        // A handle that has seen nothing: what it knows came with a message.
+        // A handle that has read nothing: its token came with a message.
         let stranger = connect(server.url()).await.unwrap();
         let carried = VersionToken::from_bytes(&token.to_bytes()).unwrap();
         token = commit(&stranger, &insert(&carried, [n])).await;
@@ -130,7 +131,7 @@ async fn a_token_without_etcds_part_costs_one_request_more() {
 }
 
 #[tokio::test]
-async fn what_a_newer_build_wrote_into_the_version_row_survives() {
+async fn fields_of_a_newer_build_in_the_version_row_survive() {
     let server = server(&[]).await;
     let (table, shell) = (
         connect(server.url()).await.unwrap(),
@@ -139,14 +140,15 @@ async fn what_a_newer_build_wrote_into_the_version_row_survives() {
     let token = fill(&table, 2).await;
     let key = format!("{}table/version", base(&blue()));
     let text = shell.get(&key).await.unwrap().unwrap();
-    // In another order, with a field more, and a layout that this build may still write.
+    // In another order, with one more field, and with a layout that this build may still write.
     let newer = text.replacen(
         "{\"layout\":1,",
         "{\"moon\":{\"phase\":[1,2]},\"layout\":7,",
         1,
     );
     shell.put(&key, &newer).await.unwrap();
-    // One that has seen what was there before, one that has seen nothing, and one that has seen what is there now.
+    // One handle that has read the earlier contents, one that has read nothing, and one that has
+    // read the present contents.
     let token = commit(&table, &insert(&token, [10])).await;
     let token = commit(&connect(server.url()).await.unwrap(), &insert(&token, [11])).await;
     let reader = connect(server.url()).await.unwrap();
@@ -163,7 +165,7 @@ async fn what_a_newer_build_wrote_into_the_version_row_survives() {
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_removed_is_missed() {
+async fn a_row_removed_by_hand_is_reported() {
     let server = server(&[]).await;
     let (table, shell) = (
         connect(server.url()).await.unwrap(),
@@ -184,7 +186,7 @@ async fn a_row_that_somebody_removed_is_missed() {
         error.kind() == TableErrorKind::Damaged && error.to_string().contains("1 of 3 rows"),
         "{error}"
     );
-    // Who loses is told so all the same, without a table that is not whole.
+    // The loser of a conflict still gets it as a conflict, without an incomplete table.
     match table.commit(&update(&token, 1, "x")).await.unwrap() {
         CommitOutcome::Conflict(conflict) => assert_eq!(
             (conflict.newest.unwrap().version, conflict.snapshot),
@@ -197,7 +199,7 @@ async fn a_row_that_somebody_removed_is_missed() {
 }
 
 #[tokio::test]
-async fn a_row_in_the_way_is_a_conflict_and_names_what_is_there() {
+async fn a_row_that_exists_is_a_conflict_with_the_table() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 2).await;

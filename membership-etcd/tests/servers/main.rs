@@ -1,4 +1,5 @@
-//! What is etcd's own: users and their tokens, members that are not there or have no majority, watches, compaction, a full disk, TLS.
+//! Behaviour of etcd alone: users and their tokens, missing members, no majority, watches,
+//! compaction, a full disk, TLS.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,4 @@
-//! Three members: one is gone, one hangs, or there is no majority. Clauses T4, T5, T13.
+//! Three members: one is down, one hangs, or there is no majority. Clauses T4, T5, T13.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::support::*;
 use conformance_tests::helpers::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_of_three_are_enough_and_one_is_not() {
+async fn two_of_three_suffice_and_one_does_not() {
     let cluster = three_members().await;
     let table = connect(&format!(
         "{}/?operation_timeout=3s&connect_timeout=1s",
@@ -17,7 +17,8 @@ async fn two_of_three_are_enough_and_one_is_not() {
     .await
     .unwrap();
     let mut token = fill(&table, 3).await;
-    // Whichever is gone, the others answer, and who was not reached got nothing.
+    // Whichever member is down, the others answer. A request to an unreachable member was not
+    // carried out.
     for n in 0..3 {
         cluster.servers()[n].kill().await.unwrap();
         until("the others serve", async || {
@@ -28,7 +29,7 @@ async fn two_of_three_are_enough_and_one_is_not() {
         token = match table.commit(&request).await {
             Ok(CommitOutcome::Committed(token)) => token,
             Ok(other) => panic!("{other:?}"),
-            // The leader was killed, and the next one was being elected.
+            // The leader was killed, and the election of the next one was under way.
             Err(e) => {
                 assert!(
                     matches!(
@@ -48,7 +49,8 @@ async fn two_of_three_are_enough_and_one_is_not() {
     }
     assert_eq!(read(&table).await.0.version(), token.version());
 
-    // Nobody without a majority answers a read with what was, nor takes a write for done.
+    // A member without a majority neither answers a read with old data, nor reports a write as
+    // done.
     let leader = cluster.leader_but(None).await.unwrap();
     for n in (0..3).filter(|n| *n != leader) {
         cluster.servers()[n].kill().await.unwrap();
@@ -76,7 +78,7 @@ async fn two_of_three_are_enough_and_one_is_not() {
             Err(TableErrorKind::Unavailable)
         );
     }
-    // Once it knows that it leads nobody, it says so at once instead of being waited for.
+    // Once it knows that it has no followers, it says so at once, and clients need not wait for it.
     until("the member knows that it is alone", async || {
         let error = table.read_row(&silo(1), None).await.unwrap_err();
         assert_eq!(error.kind(), TableErrorKind::Unavailable, "{error}");
@@ -105,10 +107,10 @@ async fn two_of_three_are_enough_and_one_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_hangs_costs_a_read_some_time_and_a_write_its_certainty() {
+async fn a_frozen_member_delays_reads_and_leaves_writes_unknown() {
     let cluster = three_members().await;
     let leader = cluster.leader_but(None).await.unwrap();
-    // A follower, asked first.
+    // A follower, which is asked first.
     let slow = (leader + 1) % 3;
     let order =
         [slow, leader, (leader + 2) % 3].map(|n| cluster.servers()[n].address().to_string());
@@ -118,20 +120,21 @@ async fn a_member_that_hangs_costs_a_read_some_time_and_a_write_its_certainty() 
     let (table, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
     let token = fill(&table, 3).await;
     cluster.servers()[slow].pause().await.unwrap();
-    // A part of the time is for the one that hangs, the rest for the others.
+    // The read spends a part of the time on the member that hangs, and the rest on the others.
     read(&table).await;
-    // From then on it is not asked first any more.
+    // From now on that member is not asked first any more.
     let mut request = insert(&token, [5]);
     let token = loop {
         match table.commit(&request).await {
             Ok(CommitOutcome::Committed(token)) => break token,
             Ok(other) => panic!("{other:?}"),
-            // On a machine that is busy with other things a leader may be missed although it is there.
+            // On a busy machine a leader may be considered missing although it runs.
             Err(e) => assert_ne!(e.place(), Some(slow_one.as_str()), "{e}"),
         }
         request = request.again();
     };
-    // A write that was given to it may be carried out when it goes on, and no other member is asked for it.
+    // A write that was sent to it may be carried out when it continues, so no other member gets the
+    // write.
     assert_eq!(
         commit_kind(&other, &insert(&token, [6])).await,
         TableErrorKind::OutcomeUnknown

@@ -1,4 +1,5 @@
-//! Something between that answers in etcd's place, or takes what was for etcd and lets it go late. Clauses T5 and T8.
+//! A server between client and etcd that answers instead of etcd, or that keeps requests and
+//! delivers them late. Clauses T5 and T8.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,15 +13,16 @@ use crate::support::shell::Shell;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// Takes the first words of a client that wants to know whether there is an etcd, and what it says to everything else.
+/// Answers the first requests of a client, which check that this is etcd, and gives one fixed
+/// answer to everything else.
 struct Stranger {
     at: String,
-    /// What it was asked, transactions alone.
+    /// The transactions that it received.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stranger {
-    /// Without anything to say it hangs up.
+    /// Without an answer it closes the connection.
     async fn saying(said: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap().to_string();
@@ -75,7 +77,7 @@ async fn request(stream: &mut TcpStream) -> (String, String) {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_etcds_is_no_empty_table_and_no_success() {
+async fn a_foreign_answer_is_no_empty_table_and_no_success() {
     for said in [
         "{}",
         "{\"status\":\"ok\"}",
@@ -126,7 +128,7 @@ async fn an_answer_that_is_not_etcds_is_no_empty_table_and_no_success() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_that_arrives_late_moves_nothing_back() {
+async fn a_late_heartbeat_does_not_replace_a_newer_one() {
     let server = server(&[]).await;
     let (other, shell) = (
         connect(server.url()).await.unwrap(),
@@ -136,14 +138,14 @@ async fn a_heartbeat_that_arrives_late_moves_nothing_back() {
     let cell = |text: &str| HeartbeatWrite::Cluster {
         text: text.to_owned(),
     };
-    // Of one that nobody has written before, and of one that somebody has.
+    // First for a heartbeat that was never written before, then for one that was.
     for (first, next) in [
         (heartbeat(1, 1), heartbeat(1, 2)),
         (heartbeat(1, 11), heartbeat(1, 12)),
         (cell("a"), cell("b")),
         (cell("c"), cell("d")),
     ] {
-        // The first member takes what it is told, and answers nobody.
+        // The first member keeps the request, and does not answer.
         let stranger = Stranger::saying(None).await;
         let table = connect(&format!("etcd://{},{}", stranger.at, server.address()))
             .await
@@ -165,25 +167,25 @@ async fn a_heartbeat_that_arrives_late_moves_nothing_back() {
             before,
             "{first:?} has arrived after {next:?}"
         );
-        // It was late, and not wrong: in its place it would have been written.
+        // The request was only late, and not wrong: in time it would have been applied.
         table.update_i_am_alive(&first).await.unwrap();
         assert_ne!(read(&other).await, before);
         table.update_i_am_alive(&next).await.unwrap();
     }
 }
 
-/// What a member does that runs out of room.
+/// How a member behaves that runs out of space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    /// It carries the write out, and says that it did not.
+    /// It carries the write out, and answers that it did not.
     CarriesOut,
-    /// It does what it says: nothing.
+    /// It does not carry the write out.
     Refuses,
-    /// It carries the write out, and answers nobody any more.
+    /// It carries the write out, and then answers no requests any more.
     CarriesOutAndGoes,
 }
 
-/// Stands between a client and etcd, and answers what writes as a member without room does.
+/// A proxy between a client and etcd that answers writes like a member without space.
 async fn without_room(etcd: &str, room: Room) -> String {
     const FULL: &str = "{\"error\":\"etcdserver: mvcc: database space exceeded\",\"code\":8}";
     let (shell, listener) = (
@@ -226,7 +228,7 @@ async fn without_room(etcd: &str, room: Room) -> String {
 }
 
 #[tokio::test]
-async fn a_commit_for_which_there_was_no_room_is_looked_for() {
+async fn a_commit_without_space_is_looked_up() {
     let server = server(&[]).await;
     let judge = connect(server.url()).await.unwrap();
     let mut token = fill(&judge, 3).await;
@@ -254,7 +256,7 @@ async fn a_commit_for_which_there_was_no_room_is_looked_for() {
                     e.kind() == TableErrorKind::Unavailable && e.to_string().contains("NOSPACE"),
                     "{e}"
                 );
-                // Whether the first one comes late nobody can tell.
+                // The first sending may still be applied late.
                 assert_eq!(
                     commit_kind(&table, &request.again()).await,
                     TableErrorKind::OutcomeUnknown

@@ -1,4 +1,5 @@
-//! Encrypted connections: an authority of one's own, a client's certificate, and whom not to trust.
+//! Encrypted connections: a private authority, a client certificate, and servers that must not be
+//! trusted.
 
 use membership_core::TableErrorKind;
 use membership_testbed::{Kind, Options, Server};
@@ -22,7 +23,7 @@ async fn encrypted(password: Option<&str>, args: &[&str]) -> Server {
 }
 
 #[tokio::test]
-async fn an_own_authority_is_trusted_when_it_is_named() {
+async fn a_private_authority_is_trusted_if_it_is_named() {
     let server = encrypted(Some(SECRET), &[]).await;
     let ca = server.tls().unwrap().ca.display().to_string();
     let table = connect(&format!("{}/?tls_ca={ca}", server.url()))
@@ -85,7 +86,7 @@ async fn a_client_can_show_a_certificate() {
         "{error}"
     );
 
-    // Where there are users as well, etcd does not want a name in it.
+    // With users, etcd refuses a client certificate that contains a name.
     let server = encrypted(Some(SECRET), &ask).await;
     let tls = server.tls().unwrap();
     let (ca, certificate, key) = (

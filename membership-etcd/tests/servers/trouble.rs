@@ -1,4 +1,5 @@
-//! A server that is none, is full, hangs, or takes less than others: clauses T4, T5, T11, T13 and T15.
+//! A server of another kind, or one that is full, hangs, or has lower limits than others: clauses
+//! T4, T5, T11, T13 and T15.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::support::shell::Shell;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// Somebody who answers every request with these bytes.
+/// A server that answers every request with these bytes.
 async fn stranger(answer: &'static str) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap().to_string();
@@ -99,7 +100,7 @@ async fn connections_that_cannot_work_say_why() {
         assert!(shown.contains(words) && !shown.contains(SECRET), "{error}");
         assert_eq!(error.place(), Some(place), "{error}");
     }
-    // Of several members one that is there is enough, wherever it stands.
+    // One available member of several is enough, whatever its place in the list.
     let table = connect(&format!("etcd://127.0.0.1:1,{no_http},{at}"))
         .await
         .unwrap();
@@ -107,7 +108,7 @@ async fn connections_that_cannot_work_say_why() {
 }
 
 #[tokio::test]
-async fn an_existing_client_is_taken() {
+async fn an_existing_client_is_used() {
     let server = locked_server().await;
     let client = reqwest::Client::builder()
         .retry(reqwest::retry::never())
@@ -142,7 +143,7 @@ async fn an_existing_client_is_taken() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_waited_for_only_so_long() {
+async fn calls_to_a_frozen_server_time_out() {
     let server = server(&[]).await;
     let table = connect(&format!("{}/?operation_timeout=500ms", server.url()))
         .await
@@ -184,7 +185,7 @@ async fn a_server_that_hangs_is_waited_for_only_so_long() {
 }
 
 #[tokio::test]
-async fn a_full_server_writes_nothing_and_reads_on() {
+async fn a_full_server_writes_nothing_and_still_reads() {
     let server = server(&["--quota-backend-bytes=4194304"]).await;
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 3).await;
@@ -215,7 +216,7 @@ async fn a_full_server_writes_nothing_and_reads_on() {
         TableErrorKind::Unavailable
     );
     assert_eq!(read(&table).await, before);
-    // What the error and the README say to do.
+    // The remedy that the error and the README name.
     let answer = shell
         .call("/v3/kv/range", json!({ "key": "AA==" }))
         .await
@@ -244,7 +245,7 @@ async fn a_full_server_writes_nothing_and_reads_on() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_less_than_others_says_what_to_change() {
+async fn lower_limits_of_a_server_are_reported() {
     let server = server(&["--max-txn-ops=16", "--max-request-bytes=20000"]).await;
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 3).await;

@@ -1,4 +1,4 @@
-//! Users: tokens that members forget, passwords that are wrong, rights that are missing. Clauses T4, T5, T15.
+//! Users: tokens that members forget, wrong passwords, missing permissions. Clauses T4, T5, T15.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::support::shell::Shell;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// Makes a user who may do this to the keys below a prefix.
+/// Creates a user with this permission on the keys below a prefix.
 async fn user(server: &Server, name: &str, may: &str, prefix: &str) -> String {
     let shell = Shell::of(server.url()).await.unwrap();
     let code = |text: &str| {
@@ -37,7 +37,7 @@ async fn user(server: &Server, name: &str, may: &str, prefix: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_that_a_member_forgot_are_had_anew_and_nothing_is_sent_twice() {
+async fn forgotten_tokens_are_renewed_and_no_write_is_sent_twice() {
     let server = locked_server().await;
     let tables: Vec<_> = futures_util::future::join_all((0..4).map(|_| connect(server.url())))
         .await
@@ -49,7 +49,8 @@ async fn tokens_that_a_member_forgot_are_had_anew_and_nothing_is_sent_twice() {
         // Tokens are in the member's memory.
         server.kill().await.unwrap();
         server.start_again().await.unwrap();
-        // A connection that ended with the member is found out by a read. Then there is a new one, and a token of before.
+        // A read finds the connection that ended with the member. Then there is a new connection,
+        // with an old token.
         for table in &tables {
             until("the member is back", async || {
                 read_kind(table, None).await.is_ok()
@@ -62,7 +63,7 @@ async fn tokens_that_a_member_forgot_are_had_anew_and_nothing_is_sent_twice() {
             .await
             .unwrap();
     }
-    // A write is the first to find out that the token is of no use any more: etcd refuses it before anything is done.
+    // A write is the first request with the old token: etcd refuses it before it does anything.
     let shell = Shell::of(server.url()).await.unwrap();
     let before = token.version();
     for n in 0..5 {
@@ -117,7 +118,8 @@ async fn many_writers_go_on_while_tokens_are_revoked() {
                                     [100 + writer * 10 + n],
                                 )
                             }
-                            // Revoked again before it was used, several times in a row: certainly nothing was done.
+                            // The token is revoked again before it is used, several times in a row:
+                            // certainly nothing was done.
                             Err(e) => assert_eq!(e.kind(), TableErrorKind::PermissionDenied, "{e}"),
                             Ok(other) => panic!("{other:?}"),
                         }
@@ -142,7 +144,7 @@ async fn authentication_may_be_turned_on_and_off_under_a_running_client() {
     let shell = Shell::of(server.url()).await.unwrap();
     shell.call("/v3/auth/disable", json!({})).await.unwrap();
     let token = commit(&table, &insert(&token, [5])).await;
-    // Who comes now is asked nothing, and goes on without a token.
+    // A new client needs no authentication, and continues without a token.
     let late = connect(server.url()).await.unwrap();
     let token = commit(&late, &insert(&token, [6])).await;
     let stranger = connect(&format!("etcd://{}", server.address()))
@@ -165,13 +167,13 @@ async fn authentication_may_be_turned_on_and_off_under_a_running_client() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_so() {
+async fn missing_permissions_are_reported() {
     let server = locked_server().await;
     let at = server.address();
     let right = user(&server, "membership", "READWRITE", "membership/").await;
     let reader = user(&server, "reader", "READ", "membership/").await;
     let other = user(&server, "other", "READWRITE", "elsewhere/").await;
-    // What the README asks for is enough for everything.
+    // The permissions that the README lists are sufficient for everything.
     let table = connect(&right).await.unwrap();
     let token = fill(&table, 3).await;
     table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();

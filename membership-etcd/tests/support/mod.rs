@@ -1,4 +1,4 @@
-//! What the tests of this crate share: etcd as the suite's store, and servers of one test.
+//! What the tests of this crate share: etcd as the suite's store, and servers for single tests.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 pub mod shell;
@@ -43,18 +43,18 @@ impl Store for Etcd {
         Ok(Raw::new(Shell::of(&backend.url()).await?, cluster))
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH.delete(2)
     }
 }
 
-/// A server of this test alone, whatever the environment names, with these arguments.
+/// A server for one test alone, whatever the environment names, with these arguments.
 pub async fn server(args: &[&str]) -> Server {
     suite::own_server(Kind::Etcd, args, Options::default()).await
 }
 
-/// The same, which asks for the password.
+/// The same, with a password.
 pub async fn locked_server() -> Server {
     suite::locked_server(Kind::Etcd, SECRET).await
 }

@@ -1,4 +1,4 @@
-//! What somebody with etcd's own tools has: keys and values, past the provider.
+//! Access with etcd's own tools: keys and values, without the provider.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ pub struct Shell {
     client: reqwest::Client,
     members: Vec<String>,
     login: Option<Value>,
-    /// A token is of no use any more when a member was restarted or the password was set anew.
+    /// A token is invalid after a restart of the member or a change of the password.
     token: Mutex<Option<String>>,
 }
 
@@ -78,14 +78,14 @@ impl Shell {
         let Some(login) = &self.login else {
             return Ok(());
         };
-        // Who shows an old one is not even asked for the password.
+        // A request with an old token is refused before the password is checked.
         *self.token.lock().unwrap() = None;
         let answer = self.ask_all("/v3/auth/authenticate", login).await?;
         *self.token.lock().unwrap() = answer["token"].as_str().map(str::to_owned);
         Ok(())
     }
 
-    /// The answer of the first member that gives one.
+    /// The answer of the first member that answers.
     pub async fn call(&self, path: &str, body: Value) -> Result<Value, Stop> {
         loop {
             match self.ask_all(path, &body).await {
@@ -154,7 +154,7 @@ impl Shell {
             .map(drop)
     }
 
-    /// Every key that begins with this; it ends with a slash.
+    /// Every key that begins with this prefix, which ends with a slash.
     pub async fn all(&self, prefix: &str) -> Result<Vec<Pair>, Stop> {
         let answer = self
             .call(
@@ -174,7 +174,7 @@ impl Shell {
             .collect())
     }
 
-    /// In the place of every key that begins with this.
+    /// Replaces every key that begins with this prefix.
     pub async fn replace(&self, prefix: &str, pairs: &[Pair]) -> Result<(), Stop> {
         self.call(
             "/v3/kv/deleterange",
@@ -216,7 +216,7 @@ impl RawAccess for Raw {
         self.shell.put(&key, body).await
     }
 
-    /// Fields without a key of their own stand in the key `version`.
+    /// Fields without a key of their own are in the key `version`.
     async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
         let at = |name: &str| format!("{}table/{name}", self.base);
         let mut row = VersionRowFields::parse(text)?;

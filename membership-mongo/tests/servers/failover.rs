@@ -1,4 +1,4 @@
-//! Three members, of whom the primary goes. T2, T5, T6, T13, T16.
+//! Three members whose primary fails. T2, T5, T6, T13, T16.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use membership_mongo::{MongoConfig, MongoTable};
 use crate::support::set::Set;
 use crate::{blue, entry};
 
-/// For how long anybody may have to wait until a set that has a majority serves again.
+/// The longest time until a set that has a majority serves again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn client(set: &Set, reads: Recency) -> MongoTable {
@@ -24,12 +24,14 @@ async fn client(set: &Set, reads: Recency) -> MongoTable {
     MongoTable::connect(config, blue()).await.unwrap()
 }
 
-/// Commits one after the other, as a silo would; what is acknowledged is handed back. Nothing but trying again and finding out is ever due.
+/// Commits one after the other, like a silo; returns the acknowledged tokens. No error requires
+/// more than trying again and finding out.
 async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<VersionToken> {
     let mut acknowledged = Vec::new();
     let (mut known, mut name, mut there) = (None::<VersionToken>, 0, false);
     while !until.load(Ordering::SeqCst) {
-        // With what was heard last: a primary that was replaced must not make it look rolled back.
+        // The read states the newest known token: a primary that was replaced must not make the
+        // table look rolled back.
         let answer = match table
             .read(
                 &ReadRequest::all()
@@ -66,15 +68,16 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
                     acknowledged.push(token.clone());
                     break Some(token);
                 }
-                // Read again, knowing nothing of the rows.
+                // The next read does not state a known token.
                 Ok(CommitOutcome::Conflict(_)) => break None,
-                // So many others have committed since that only the rows can tell: what was not acknowledged is not looked for here.
+                // So many other commits followed that only the rows show the outcome. Commits that
+                // were not acknowledged do not count here.
                 Err(e)
                     if e.next_step() == NextStep::FindOut && moved_far(&table, &request).await =>
                 {
                     break None;
                 }
-                // The same bytes again: that finds out, too.
+                // The same bytes again, which also finds out the outcome.
                 Err(e) if e.next_step() != NextStep::GiveUp && Instant::now() < deadline => {
                     request = request.again()
                 }
@@ -95,7 +98,8 @@ async fn moved_far(table: &MongoTable, request: &CommitRequest) -> bool {
     }
 }
 
-/// Four writers commit while something happens to the primary; afterwards everything that was acknowledged is there, each version once.
+/// Four writers commit while the primary fails in some way. Afterwards every acknowledged commit is
+/// there, each version once.
 async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
     let set = Set::start().await;
     let table = client(&set, reads).await;
@@ -115,7 +119,7 @@ async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
             done.clone(),
         )));
     }
-    // Twenty commits further than when it was first asked.
+    // Waits for twenty more commits than at the first read.
     let moves_on = async |what: &str| {
         let (mut from, deadline) = (None, Instant::now() + PATIENCE);
         loop {
@@ -137,7 +141,7 @@ async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
     let mut acknowledged = Vec::new();
     for writer in writers {
         let tokens = writer.await.unwrap();
-        assert!(!tokens.is_empty(), "somebody had no turn");
+        assert!(!tokens.is_empty(), "a writer made no commit");
         acknowledged.extend(tokens);
     }
     let ReadAnswer::Snapshot { snapshot: now, .. } = table.read(&ReadRequest::all()).await.unwrap()
@@ -162,7 +166,7 @@ async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
         assert_eq!(
             record.map(|record| record.id),
             Some(token.commit()),
-            "version {} is somebody else's",
+            "version {} belongs to another commit",
             token.version()
         );
     }
@@ -176,9 +180,9 @@ async fn nothing_acknowledged_is_lost_with_the_primary() {
     .await;
 }
 
-/// It believes to be the primary still when it goes on, and there is another one.
+/// When it continues it still believes to be the primary, and there is another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_primary_that_stood_still_makes_nobody_believe_in_the_past() {
+async fn a_former_primary_shows_no_client_an_older_table() {
     under_load(Recency::MonotonicPerClient, async |set: &Set| {
         let primary = set.servers.leader_but(None).await.unwrap();
         let member = &set.servers.servers()[primary];

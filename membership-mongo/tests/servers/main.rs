@@ -1,4 +1,4 @@
-//! What only real servers show: how they refuse, and what they do when one of them goes.
+//! What only real servers show: refusals, and failovers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod failover;
@@ -21,7 +21,7 @@ fn blue() -> ClusterName {
     "blue".parse().unwrap()
 }
 
-/// A server that belongs to this test, whatever the environment names.
+/// A server for one test alone, whatever the environment names.
 async fn server(args: &[&str]) -> Server {
     let args = [&["--setParameter", "enableTestCommands=1"], args]
         .concat()
@@ -57,7 +57,7 @@ async fn made(table: &MongoTable) {
         .unwrap();
 }
 
-/// A database as its administrator sees it.
+/// A database with the permissions of its administrator.
 async fn shell(server: &Server, database: &str) -> Database {
     mongodb::Client::with_uri_str(server.url())
         .await
@@ -76,7 +76,7 @@ fn entry(port: u16) -> MembershipEntry {
 async fn read(table: &MongoTable) -> Snapshot {
     match table.read(&ReadRequest::all()).await.unwrap() {
         ReadAnswer::Snapshot { snapshot, .. } => snapshot,
-        ReadAnswer::Unchanged { .. } => panic!("unchanged to somebody who knows nothing"),
+        ReadAnswer::Unchanged { .. } => panic!("`Unchanged` to a client without a known version"),
         other => panic!("{other:?}"),
     }
 }

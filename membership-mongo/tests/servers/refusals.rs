@@ -1,4 +1,4 @@
-//! What servers say instead of doing it, and what the caller is told. T4, T5, T11, T12.
+//! Refusals of servers, and the errors that callers get. T4, T5, T11, T12.
 
 use membership_core::TableErrorKind::{
     Busy, Configuration, ForeignTable, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable,
@@ -12,7 +12,7 @@ use mongodb::bson::{Document, doc};
 
 use crate::{blue, connect, entry, insert, is_committed, made, read, server, shell};
 
-/// The next update fails in this way.
+/// Makes the next update fail in this way.
 async fn fail_next_update(server: &membership_testbed::Server, how: Document) {
     let mut data = doc! { "failCommands": ["update"] };
     data.extend(how);
@@ -26,7 +26,7 @@ async fn fail_next_update(server: &membership_testbed::Server, how: Document) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_a_majority_does_not_confirm_may_have_happened_and_has() {
+async fn an_unconfirmed_write_has_an_unknown_outcome_and_is_applied() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
@@ -55,7 +55,7 @@ async fn a_write_that_a_majority_does_not_confirm_may_have_happened_and_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_refuses_did_not_happen_or_nobody_knows() {
+async fn refused_commits_are_not_applied_or_have_unknown_outcomes() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
@@ -79,7 +79,8 @@ async fn what_a_server_refuses_did_not_happen_or_nobody_knows() {
             Err(kind),
             "{how}: {answer:?}"
         );
-        // None of them was carried out; who may not know that finds out.
+        // None of the commits was applied; where the outcome is unknown, sending again finds it
+        // out.
         assert_eq!(read(&table).await.version(), before, "{how}");
         let again = table.commit(&request.again()).await;
         assert!(is_committed(&again), "{how}: sent again it is {again:?}");
@@ -111,12 +112,12 @@ async fn a_standalone_server_is_refused_unless_it_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_keeps_there_is_refused_and_stays() {
+async fn foreign_documents_are_refused_and_kept() {
     let server = server(&[]).await;
     let others = shell(&server, "membership")
         .await
         .collection::<Document>("membership");
-    // As another membership provider keeps its clusters.
+    // A cluster as another membership provider stores it.
     others
         .insert_one(doc! { "_id": "blue", "Version": 3, "VersionEtag": "x", "Members": {} })
         .await
@@ -127,7 +128,7 @@ async fn what_somebody_else_keeps_there_is_refused_and_stays() {
         table.initialize(&request).await.map_err(|e| e.kind()),
         Err(ForeignTable)
     );
-    // Under the cluster's own name.
+    // The document has the cluster's own name.
     let id = blue().store_key();
     others
         .insert_one(doc! { "_id": &id, "Version": 3 })
@@ -145,7 +146,7 @@ async fn what_somebody_else_keeps_there_is_refused_and_stays() {
         assert_eq!(kind, Err(ForeignTable));
     }
     assert_eq!(others.count_documents(doc! {}).await.unwrap(), 2);
-    // Another collection will do.
+    // Another collection is usable.
     made(
         &connect(&format!("{}&collection=ours", server.url()))
             .await
@@ -164,7 +165,7 @@ fn heavy(first: u16, count: u16, bytes: usize) -> impl Iterator<Item = Membershi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_grows_up_to_the_largest_document_and_no_further() {
+async fn a_cluster_grows_up_to_the_largest_document() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
@@ -198,7 +199,7 @@ async fn a_cluster_grows_up_to_the_largest_document_and_no_further() {
         "something of the refused commit is there"
     );
 
-    // Heartbeats that do not fit into the same answer are read all the same.
+    // Heartbeats that do not fit into the same answer are read nevertheless.
     let id = format!("{}/heartbeats", blue().store_key());
     let collection = shell(&server, "membership")
         .await
@@ -226,13 +227,13 @@ async fn a_cluster_grows_up_to_the_largest_document_and_no_further() {
     };
     assert_eq!(heartbeats.unwrap().silos.get(&silo), Some(&heartbeat));
     assert_eq!(snapshot.rows.len(), now.rows.len());
-    // A row less, and it goes on.
+    // With one row less, commits succeed again.
     let smaller = CommitRequest::new(token, CommitId::new(999), None, [], [], [silo.row_key()]);
     assert!(is_committed(&table.commit(&smaller).await));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn heartbeats_come_back_when_somebody_removed_their_document() {
+async fn heartbeats_recreate_their_removed_document() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     let heartbeat = Heartbeat {
@@ -259,7 +260,7 @@ async fn heartbeats_come_back_when_somebody_removed_their_document() {
         .await
         .unwrap();
     table.update_i_am_alive(&write).await.unwrap();
-    // An older one that comes late changes nothing.
+    // An older heartbeat that arrives late changes nothing.
     let older = Heartbeat {
         counter: 4,
         at: WallTime::from_millis(99),
@@ -282,7 +283,7 @@ async fn heartbeats_come_back_when_somebody_removed_their_document() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_line_says_what_is_wrong_with_the_way() {
+async fn connection_errors_are_one_line() {
     let nowhere = membership_testbed::free_port().unwrap();
     let quickly = "operation_timeout=2s&connect_timeout=1s";
     let e = connect_as(&format!("mongodb://127.0.0.1:{nowhere}/?{quickly}")).await;
@@ -318,7 +319,7 @@ async fn one_line_says_what_is_wrong_with_the_way() {
 async fn connect_as(url: &str) -> membership_core::TableError {
     let config = membership_mongo::MongoConfig::from_url(url).unwrap();
     match membership_mongo::MongoTable::connect(config, blue()).await {
-        // Whom a server does not know it may notice with the first question.
+        // A server may refuse an unknown user only at the first command.
         Ok(table) => table.read(&ReadRequest::all()).await.map(drop).unwrap_err(),
         Err(e) => e,
     }

@@ -57,7 +57,7 @@ impl Store for MongoDb {
         ]
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH.conflict(2).commit_again(2).delete(3)
     }
@@ -71,7 +71,8 @@ impl Store for MongoDb {
     }
 }
 
-/// The client's connections for monitoring know no user: the first words on those that ask for something begin to say who it is.
+/// The client's connections for monitoring have no user. The first commands of all other
+/// connections authenticate.
 pub fn is_monitoring(first: &[u8]) -> bool {
     let says = |word: &[u8]| first.windows(word.len()).any(|part| part == word);
     (says(b"hello") || says(b"isMaster"))
@@ -139,7 +140,7 @@ impl RawAccess for Raw {
     }
 }
 
-/// What somebody types into MongoDB's shell.
+/// A command as an administrator types it into MongoDB's shell.
 fn typed(text: &str) -> Bson {
     fn bson(json: serde_json::Value) -> Bson {
         match json {

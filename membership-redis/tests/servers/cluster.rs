@@ -1,4 +1,5 @@
-//! Redis Cluster: the owner of the slot is found, and found again when the slot has moved.
+//! Redis Cluster: the client finds the owner of the slot, and finds it again when the slot has
+//! moved.
 
 use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
 use membership_testbed::{Kind, Server};
@@ -19,7 +20,7 @@ async fn a_slot_that_moves_is_followed() {
             (Recency::MonotonicPerClient, Durability::MayBeLost)
         );
         let mut token = fill(&table, 3).await;
-        // With a key missing, commands of several keys are refused while a slot moves.
+        // While a slot moves, commands of several keys are refused if one of the keys is missing.
         table.update_i_am_alive(&heartbeat(1, 0)).await.unwrap();
         let at = key(&blue(), "version");
         let slot = shell::<u64>(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", &at])
@@ -42,7 +43,7 @@ async fn a_slot_that_moves_is_followed() {
             token = commit(&table, &insert(&token, [token.version() + 10])).await;
             let port = to.address().port().to_string();
             let keys: Vec<String> = shell(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).await;
-            // Some keys here, some there: certainly not applied, and to be tried again.
+            // Some keys have moved, some have not: certainly not applied, and to be tried again.
             shell::<()>(
                 from,
                 &["MIGRATE", "127.0.0.1", &port, &keys[0], "0", "5000"],
@@ -55,7 +56,7 @@ async fn a_slot_that_moves_is_followed() {
             for key in &keys[1..] {
                 shell::<()>(from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await;
             }
-            // Everything is there, and the slot is not yet: ASK.
+            // All keys have moved, but the slot has not: ASK.
             token = commit(&table, &insert(&token, [token.version() + 10])).await;
             table
                 .update_i_am_alive(&heartbeat(1, token.version()))
@@ -64,11 +65,11 @@ async fn a_slot_that_moves_is_followed() {
             for node in [to, from] {
                 shell::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
             }
-            // MOVED.
+            // The slot has moved: MOVED.
             token = commit(&table, &insert(&token, [token.version() + 10])).await;
             assert_eq!(read(&table).await.0.token, token);
         }
-        // Another client begins at a node that owns nothing of it.
+        // Another client begins at a node that owns none of the keys.
         assert_eq!(
             read(&connect(&cluster.url()).await.unwrap()).await.0.token,
             token
@@ -104,7 +105,8 @@ async fn a_cluster_without_the_slots_owner_is_unavailable() {
     .await;
 }
 
-/// Writers that each have one handle, on a table that the owner's replicas have, too: nobody could go on where a takeover loses its beginning.
+/// Writers with one handle each, on a table that the owner's replicas already have: if a takeover
+/// lost the beginning of the table, no writer could continue.
 async fn writers(cluster: &Cluster) -> Load {
     fill(&connect(&cluster.url()).await.unwrap(), 0).await;
     let owner = owner_now(cluster, &key(&blue(), "version")).await;
@@ -134,7 +136,7 @@ async fn the_successor_of_a_dead_owner_is_followed_under_load() {
         owner.kill().await.unwrap();
         load.enter(Phase::After);
         load.everybody_commits(20).await;
-        // The dead one comes back, and follows its successor.
+        // The killed owner comes back as a replica of its successor.
         owner.start_again().await.unwrap();
         in_step(owner).await;
         load.enter(Phase::After);
@@ -143,13 +145,13 @@ async fn the_successor_of_a_dead_owner_is_followed_under_load() {
         let lost = ended.lost();
         assert!(
             lost.is_empty() || ended.told > 0,
-            "versions {lost:?} are lost, and nobody was told"
+            "versions {lost:?} are lost, and no writer got an error"
         );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_takeover_in_order_loses_nothing() {
+async fn a_planned_takeover_loses_nothing() {
     let at = key(&blue(), "version");
     let cluster = Cluster::with_replicas(Kind::Redis, &at, 1).await;
     let load = writers(&cluster).await;
@@ -169,14 +171,15 @@ async fn a_takeover_in_order_loses_nothing() {
     assert_eq!((ended.lost(), ended.told), (Vec::new(), 0));
 }
 
-/// What the successor never heard of is lost although it was acknowledged: who knew it is told, and none of it lands or comes back.
+/// Commits that the successor never received are lost although they were acknowledged. A client
+/// that knows them gets an error, and none of them is applied or returns.
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_that_a_takeover_loses_are_told() {
+async fn commits_that_a_takeover_loses_are_reported() {
     for kind in [Kind::Redis, Kind::Valkey] {
         let at = key(&blue(), "version");
         let cluster = Cluster::with_replicas(kind, &at, 2).await;
         let owner = owner_now(&cluster, &at).await;
-        // It is told of the owner only; the other nodes it learns from that one.
+        // The client knows only the owner's address; it learns the other nodes from the owner.
         let table = connect(&format!("{}?operation_timeout=3s", cluster.url_of(owner)))
             .await
             .unwrap();
@@ -208,7 +211,7 @@ async fn commits_that_a_takeover_loses_are_told() {
                 TableErrorKind::TableRolledBack
             );
         }
-        // Who knew nothing newer goes on, with the same handle too.
+        // A client that knew nothing newer continues, also with the same handle.
         assert_eq!(read(&table).await.0.token, old);
         let token = commit(&table, &insert(&old, [30])).await;
         owner.start_again().await.unwrap();
@@ -251,5 +254,5 @@ async fn owner_now<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
             return node;
         }
     }
-    panic!("nobody owns {key}");
+    panic!("no node owns {key}");
 }

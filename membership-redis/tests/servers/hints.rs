@@ -1,4 +1,5 @@
-//! Hints: a commit rings, a restart is survived, and without the permission there are none.
+//! Hints: a commit sends one, they continue after a restart, and without the permission there are
+//! none.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::support::nodes::Cluster;
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// Far more than a hint takes, on a busy machine too.
+/// Far longer than a hint takes, also on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 async fn rings(hints: &mut HintStream) {
@@ -26,7 +27,7 @@ async fn subscribers(server: &membership_testbed::Server) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_of_others_ring_and_a_restart_is_survived() {
+async fn commits_send_hints_also_after_a_restart() {
     for kind in [Kind::Redis, Kind::Valkey] {
         let server = server(kind, &["--appendonly", "yes", "--appendfsync", "always"]).await;
         let (writer, listener) = (table_on(&server, "").await, table_on(&server, "").await);
@@ -34,10 +35,10 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
         assert_eq!(
             subscribers(&server).await,
             0,
-            "nobody listens, and nothing is opened"
+            "without a listener, no connection is opened"
         );
         let mut hints = listener.hints().unwrap();
-        // The first one says: subscribed now.
+        // The first hint reports that the subscription has begun.
         rings(&mut hints).await;
         assert_eq!(subscribers(&server).await, 1);
         let mut another = listener.hints().unwrap();
@@ -80,7 +81,7 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
 }
 
 #[tokio::test]
-async fn a_conflict_does_not_ring() {
+async fn a_conflict_sends_no_hint() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let stale = fill(&table, 1).await;
@@ -89,12 +90,12 @@ async fn a_conflict_does_not_ring() {
     rings(&mut hints).await;
     table.commit(&insert(&stale, [6])).await.unwrap();
     table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
-    // Both came after the subscription, on a server that does one thing after the other.
+    // Both came after the subscription, on a server that executes one command after the other.
     assert!(futures_util::FutureExt::now_or_never(hints.next()).is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_every_node_hears() {
+async fn in_a_cluster_every_node_sends_hints() {
     let cluster = Cluster::start(Kind::Redis).await;
     let (writer, listener) = (
         connect(&cluster.url()).await.unwrap(),
@@ -108,7 +109,7 @@ async fn in_a_cluster_every_node_hears() {
 }
 
 #[tokio::test]
-async fn who_may_not_subscribe_or_publish_has_no_hints_and_everything_else() {
+async fn without_permission_to_subscribe_or_publish_only_hints_are_missing() {
     let server = own_server().await;
     shell::<()>(
         &server,

@@ -1,4 +1,4 @@
-//! What stands in the server, and what others put there.
+//! The contents of the server, and keys that other programs wrote.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ async fn fields_of_newer_builds_survive() {
 }
 
 #[tokio::test]
-async fn somebody_elses_keys_are_refused_unwritten() {
+async fn foreign_keys_are_refused_before_a_write() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     for what in ["version", "rows", "heartbeats", "cell"] {
@@ -120,7 +120,7 @@ async fn somebody_elses_keys_are_refused_unwritten() {
             "{what}: something was written"
         );
     }
-    // A hash of somebody else's at the place of the version row.
+    // A foreign hash at the key of the version row.
     shell::<()>(&server, &["FLUSHALL"]).await;
     shell::<()>(&server, &["HSET", &key(&blue(), "version"), "Version", "7"]).await;
     for refused in [

@@ -1,4 +1,5 @@
-//! What is Redis's own: scripts that are forgotten, users that may little, memory that is full, replicas, failovers, clusters, TLS, hints.
+//! Behaviour of Redis alone: forgotten scripts, restricted users, full memory, replicas, failovers,
+//! clusters, TLS, hints.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]

@@ -1,4 +1,5 @@
-//! The smallest user that can do everything, as the README has it; and what becomes of one that may do less. Clause T4.
+//! The user with the fewest permissions that can do everything, as the README lists them; and
+//! errors for users with fewer. Clause T4.
 
 use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind};
 
@@ -15,7 +16,7 @@ fn readme_line() -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// What the line grants by name.
+/// The commands that the line grants by name.
 fn granted() -> Vec<String> {
     readme_line()
         .into_iter()
@@ -74,10 +75,10 @@ async fn the_user_of_the_readme_can_do_everything() {
             TableErrorKind::Damaged
         );
         table.delete().await.unwrap();
-        // Everything it did it was allowed to do.
+        // None of the operations was denied.
         let denied: Vec<redis::Value> = shell(&server, &["ACL", "LOG"]).await;
         assert_eq!(denied.len(), 0, "{denied:?}");
-        // It sees nothing else of the server.
+        // The user sees nothing else on the server.
         let mut raw = raw(&url).await.unwrap();
         assert!(
             redis::cmd("SET")
@@ -91,8 +92,8 @@ async fn the_user_of_the_readme_can_do_everything() {
 }
 
 #[tokio::test]
-async fn what_is_denied_is_a_permission_error_and_writes_nothing() {
-    // They have different words for it.
+async fn a_denied_operation_is_a_permission_error_and_writes_nothing() {
+    // The error texts of the servers differ.
     for kind in [
         membership_testbed::Kind::Redis,
         membership_testbed::Kind::Valkey,
@@ -180,7 +181,8 @@ async fn denied(kind: membership_testbed::Kind) {
         )
         .await;
     }
-    // Nothing in the line is there for nothing: these are the ones whose absence the loop above cannot show.
+    // Every permission of the line is necessary: these are the ones that the loop above does not
+    // test.
     let elsewhere = [
         "script|load",
         "hrandfield",
@@ -203,9 +205,10 @@ async fn denied(kind: membership_testbed::Kind) {
     }
 }
 
-/// A script that is stopped by a permission is stopped before its first change: also the heartbeats of rows that it was to remove are there.
+/// A script that a missing permission stops has changed nothing: the heartbeats of rows that it was
+/// to remove still exist.
 #[tokio::test]
-async fn a_commit_that_is_stopped_takes_no_heartbeat_along() {
+async fn a_denied_commit_removes_no_heartbeat() {
     for kind in [
         membership_testbed::Kind::Redis,
         membership_testbed::Kind::Valkey,

@@ -1,4 +1,4 @@
-//! Replicas: not to be read from, asked to confirm, and taking over without having seen everything. Clauses T5, T6, T16.
+//! Replicas: never read, asked to confirm, and taking over without all writes. Clauses T5, T6, T16.
 
 use std::net::SocketAddr;
 
@@ -53,7 +53,7 @@ async fn a_replica_is_refused_even_for_reading() {
 }
 
 #[tokio::test]
-async fn a_master_that_turns_into_a_replica_under_a_client_is_refused() {
+async fn a_master_that_becomes_a_replica_is_refused() {
     let (one, two) = (own_server().await, own_server().await);
     let table = table_on(&one, "").await;
     let token = fill(&table, 3).await;
@@ -70,7 +70,8 @@ async fn a_master_that_turns_into_a_replica_under_a_client_is_refused() {
         commit_kind(&table, &insert(&token, [7])).await,
         TableErrorKind::Unavailable
     );
-    // Back again, but emptied by the synchronisation: not "empty", but gone.
+    // The server is back, but the synchronisation emptied it: a known table is missing, and not
+    // merely empty.
     in_step(&one).await;
     shell::<()>(&one, &["REPLICAOF", "NO", "ONE"]).await;
     assert_eq!(
@@ -96,7 +97,7 @@ async fn too_few_replicas_leave_the_outcome_unknown() {
         error.to_string().contains("0 replicas have confirmed"),
         "{error}"
     );
-    // The master has it; sent again it is recognised, and still not confirmed.
+    // The master has the commit; sent again it is recognised, and still not confirmed.
     assert_eq!(read(&table).await.0.version(), 1);
     assert_eq!(
         commit_kind(&table, &request.again()).await,
@@ -107,7 +108,7 @@ async fn too_few_replicas_leave_the_outcome_unknown() {
         table.read(&barrier).await.unwrap_err().kind(),
         TableErrorKind::Unavailable
     );
-    // A heartbeat is confirmed by nobody.
+    // Replicas do not confirm heartbeats.
     table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
 
     let replica = replica_of(&master, &[]).await;
@@ -142,7 +143,7 @@ async fn too_few_replicas_leave_the_outcome_unknown() {
         table.commit(&lost.again()).await.is_ok()
     })
     .await;
-    // What is confirmed is there.
+    // The confirmed commit is on the replica.
     shell::<()>(&replica, &["REPLICAOF", "NO", "ONE"]).await;
     assert_eq!(
         read(&connect(replica.url()).await.unwrap())
@@ -153,7 +154,7 @@ async fn too_few_replicas_leave_the_outcome_unknown() {
     );
 }
 
-/// A client of an address behind which servers change.
+/// A client of one address at which the server changes.
 async fn behind(proxy: &Proxy) -> membership_redis::RedisTable {
     connect(&format!(
         "redis://{}/?operation_timeout=2s",
@@ -169,13 +170,13 @@ async fn move_to(proxy: &Proxy, server: SocketAddr) {
 }
 
 #[tokio::test]
-async fn a_failover_to_an_older_replica_is_told_and_nothing_lands() {
+async fn a_failover_to_an_older_replica_is_reported_and_no_commit_applies() {
     let master = server(Kind::Valkey, &["--loglevel", "notice"]).await;
     let proxy = Proxy::to(master.address()).unwrap();
     let table = behind(&proxy).await;
     let old = fill(&table, 3).await;
     let replica = replica_of(&master, &[]).await;
-    // From here on the replica hears nothing any more.
+    // From here on the replica receives no more writes.
     shell::<()>(&replica, &["REPLICAOF", "NO", "ONE"]).await;
     let lost = commit(&table, &insert(&old, [7])).await;
     move_to(&proxy, replica.address()).await;
@@ -205,7 +206,7 @@ async fn a_failover_to_an_older_replica_is_told_and_nothing_lands() {
             TableErrorKind::TableRolledBack
         );
     }
-    // Forward again on another path.
+    // The replica continues with other commits.
     let other = connect(replica.url()).await.unwrap();
     let mut token = commit(&other, &insert(&old, [50])).await;
     for n in 51..60 {
@@ -220,12 +221,12 @@ async fn a_failover_to_an_older_replica_is_told_and_nothing_lands() {
         token = commit(&other, &insert(&token, [n])).await;
     }
     assert!(read(&other).await.0.rows.get(&silo(8)).is_none());
-    // Who knew nothing newer goes on.
+    // A client that knew nothing newer continues.
     assert_eq!(read_kind(&table, Some(&old)).await, Ok(()));
 }
 
 #[tokio::test]
-async fn a_failover_to_an_empty_server_is_told_and_nothing_is_written() {
+async fn a_failover_to_an_empty_server_is_reported_and_nothing_is_written() {
     let (master, empty) = (own_server().await, own_server().await);
     let proxy = Proxy::to(master.address()).unwrap();
     let table = behind(&proxy).await;

@@ -1,4 +1,5 @@
-//! One round trip for each operation, counted by a proxy: also for a client that did not read before, and for a conflict.
+//! One round trip for each operation, counted by a proxy: also for a client that did not read
+//! before, and for a conflict.
 
 use conformance_tests::proxy::Proxy;
 use membership_core::{CommitOutcome, MembershipTable, ReadRequest};
@@ -13,7 +14,7 @@ async fn counted(kind: Kind, options: &str) {
     let replica = replica_of(&server, &[]).await;
     let proxy = Proxy::to(server.address()).unwrap();
     let token = fill(&table_on(&server, "").await, 3).await;
-    // Holds a token, as one that has it from another silo does, and has read nothing.
+    // The client has a token from another silo, and has read nothing.
     let table = connect(&format!("redis://{}/?{options}", proxy.address()))
         .await
         .unwrap();

@@ -1,4 +1,5 @@
-//! A master, a replica and a sentinel: the master is found, and found again after it has died.
+//! A master, a replica and a sentinel: the client finds the master, and finds the new one after the
+//! master was killed.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ async fn the_successor_of_a_dead_master_is_found() {
             "{kind:?}"
         );
         let calm = connect_when_possible(&watched).await;
-        // Confirmed by the replica before: still there.
+        // The replica confirmed it before, so it still exists.
         assert_eq!(read(&calm).await.0.token, token);
         until("the old handle follows", async || {
             read_kind(&table, Some(&token)).await.is_ok()
@@ -49,7 +50,8 @@ async fn the_successor_of_a_dead_master_is_found() {
     }
 }
 
-/// Writers that each have one handle, on a table that the replica has, too: nobody could go on where a failover loses its beginning.
+/// Writers with one handle each, on a table that the replica already has: if a failover lost the
+/// beginning of the table, no writer could continue.
 async fn writers(watched: &Watched) -> Load {
     fill(&connect(&watched.url()).await.unwrap(), 0).await;
     caught_up(&watched.replica, &watched.master).await;
@@ -78,20 +80,21 @@ async fn the_successor_of_a_dead_master_is_followed_under_load() {
         let lost = ended.lost();
         assert!(
             lost.is_empty() || ended.told > 0,
-            "versions {lost:?} are lost, and nobody was told"
+            "versions {lost:?} are lost, and no writer got an error"
         );
     }
 }
 
-/// The old master lives on, as a replica: whoever is connected to it must leave it.
+/// The old master keeps running, as a replica: clients that are connected to it must leave it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_demoted_master_is_left_under_load() {
+async fn clients_leave_a_demoted_master_under_load() {
     for kind in [Kind::Redis, Kind::Valkey] {
         let watched = Watched::start(kind, Duration::from_secs(5)).await;
         let load = writers(&watched).await;
         load.everybody_commits(20).await;
         load.enter(Phase::Trouble);
-        // Refused while it thinks the replica out of reach, as after a moment in which nothing ran.
+        // The sentinel refuses while it considers the replica unreachable, for example after a
+        // moment in which no process ran.
         let failover = async || {
             let mut sentinel = raw(watched.sentinel.url()).await.ok()?;
             redis::cmd("SENTINEL")
@@ -101,7 +104,7 @@ async fn a_demoted_master_is_left_under_load() {
                 .await
                 .ok()
         };
-        until("the sentinel does as it is told", async || {
+        until("the sentinel accepts the command", async || {
             failover().await.is_some()
         })
         .await;
@@ -109,7 +112,7 @@ async fn a_demoted_master_is_left_under_load() {
             (&watched.replica, "role:master"),
             (&watched.master, "role:slave"),
         ] {
-            // The sentinel hangs up on everybody there.
+            // The sentinel closes all connections to the old master.
             until("the roles are changed", async || {
                 let Ok(mut raw) = raw(server.url()).await else {
                     return false;
@@ -128,14 +131,15 @@ async fn a_demoted_master_is_left_under_load() {
         let lost = ended.lost();
         assert!(
             lost.is_empty() || ended.told > 0,
-            "versions {lost:?} are lost, and nobody was told"
+            "versions {lost:?} are lost, and no writer got an error"
         );
     }
 }
 
-/// What the successor never heard of is lost although it was acknowledged: who knew it is told, and none of it lands.
+/// Commits that the successor never received are lost although they were acknowledged. A client
+/// that knows them gets an error, and none of them is applied.
 #[tokio::test]
-async fn commits_that_a_failover_loses_are_told() {
+async fn commits_that_a_failover_loses_are_reported() {
     let watched = Watched::start(Kind::Redis, Duration::from_secs(1)).await;
     let table = connect(&format!("{}?operation_timeout=3s", watched.url()))
         .await
@@ -161,11 +165,11 @@ async fn commits_that_a_failover_loses_are_told() {
     commit(&table, &insert(&old, [30])).await;
 }
 
-/// Replica and sentinel reach the master by the address that it tells clients, and so by the same proxy: what befalls a client's connection
-/// is nothing to them.
+/// Replica and sentinel reach the master by the address that it announces to clients, and so
+/// through the same proxy; faults on a client's connection do not affect them.
 #[tokio::test]
 #[cfg(target_os = "linux")]
-async fn trouble_on_the_way_of_clients_is_nothing_to_servers() {
+async fn faults_between_clients_and_servers_cause_no_failover() {
     let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
     let table = connect(&format!("{}?operation_timeout=2s", watched.url()))
         .await
@@ -175,7 +179,7 @@ async fn trouble_on_the_way_of_clients_is_nothing_to_servers() {
         watched.proxy.links() > 0,
         "replica and sentinel do not go through the proxy"
     );
-    // How often the replica has asked for what it missed, or for everything.
+    // How often the replica has requested missed writes, or everything.
     let syncs = async || {
         let stats: String = shell(&watched.master, &["INFO", "stats"]).await;
         stats
@@ -238,7 +242,7 @@ async fn an_unknown_master_is_a_configuration_error() {
     let error = connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::Configuration);
     assert!(error.to_string().contains("`other`"), "{error}");
-    // One sentinel that is away is no harm.
+    // One unreachable sentinel does not matter.
     let url = format!(
         "redis+sentinel://127.0.0.1:1,{}/main",
         watched.sentinel.address()

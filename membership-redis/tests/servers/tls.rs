@@ -1,4 +1,5 @@
-//! Encrypted connections: an authority of one's own, a client's certificate, and whom not to trust.
+//! Encrypted connections: a private authority, a client certificate, and servers that must not be
+//! trusted.
 
 use membership_core::TableErrorKind;
 use membership_testbed::{Kind, Options, Server};
@@ -22,7 +23,7 @@ async fn encrypted(args: &[&str]) -> Server {
 }
 
 #[tokio::test]
-async fn an_own_authority_is_trusted_when_it_is_named() {
+async fn a_private_authority_is_trusted_if_it_is_named() {
     let server = encrypted(&[]).await;
     let ca = server.tls().unwrap().ca.display().to_string();
     let table = connect(&format!("{}/?tls_ca={ca}", server.url()))

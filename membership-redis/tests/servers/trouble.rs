@@ -1,4 +1,5 @@
-//! A server that forgets, is full, is busy, hangs, or lets nobody in: clauses T4, T5, T13, T15 and T16.
+//! A server that loses keys, is full, busy, hangs, or refuses clients: clauses T4, T5, T13, T15 and
+//! T16.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,8 @@ async fn forgotten_scripts_are_loaded_again_under_use() {
         }
     });
     for n in 1..100 {
-        // Forgotten again between loading and calling, it is "certainly not applied" and no more.
+        // If the scripts are forgotten again between load and call, the error is "certainly not
+        // applied".
         let request = insert(&token, [n]);
         token = loop {
             match table.commit(&request).await {
@@ -60,11 +62,11 @@ async fn forgotten_scripts_are_loaded_again_under_use() {
 }
 
 #[tokio::test]
-async fn missing_pieces_are_told() {
+async fn missing_keys_are_reported() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 3).await;
-    // The rows: as if evicted.
+    // The rows are missing, as after an eviction.
     shell::<()>(&server, &["DEL", &key(&blue(), "rows")]).await;
     for known in [None, Some(&token)] {
         assert_eq!(read_kind(&table, known).await, Err(TableErrorKind::Damaged));
@@ -94,7 +96,7 @@ async fn missing_pieces_are_told() {
     );
     table.delete().await.unwrap();
     let token = fill(&table, 3).await;
-    // The version row.
+    // The version row is missing.
     shell::<()>(&server, &["DEL", &key(&blue(), "version")]).await;
     assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::Damaged));
     assert_eq!(
@@ -105,7 +107,7 @@ async fn missing_pieces_are_told() {
         commit_kind(&table, &insert(&token, [7])).await,
         TableErrorKind::TableReplaced
     );
-    // The heartbeats: nothing but time is lost.
+    // The heartbeats are missing: they are written again in time.
     table.delete().await.unwrap();
     let token = fill(&table, 3).await;
     table.update_i_am_alive(&heartbeat(1, 5)).await.unwrap();
@@ -113,7 +115,7 @@ async fn missing_pieces_are_told() {
     assert_eq!(read(&table).await.1.counter(&silo(1)), 0);
     table.update_i_am_alive(&heartbeat(1, 6)).await.unwrap();
     commit(&table, &insert(&token, [7])).await;
-    // Everything.
+    // Everything is missing.
     let token = read(&table).await.0.token;
     shell::<()>(&server, &["FLUSHALL"]).await;
     assert_eq!(
@@ -144,7 +146,7 @@ async fn missing_pieces_are_told() {
 }
 
 #[tokio::test]
-async fn what_a_full_server_throws_away_is_told() {
+async fn evicted_keys_of_a_full_server_are_reported() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 50).await;
@@ -191,7 +193,7 @@ async fn what_a_full_server_throws_away_is_told() {
 }
 
 #[tokio::test]
-async fn a_full_server_writes_nothing_and_reads_on() {
+async fn a_full_server_writes_nothing_and_still_reads() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 3).await;
@@ -215,7 +217,7 @@ async fn a_full_server_writes_nothing_and_reads_on() {
         TableErrorKind::Unavailable
     );
     assert_eq!(read(&table).await, before);
-    // What makes room is taken, and taken whole.
+    // A commit that frees memory is applied, and applied as a whole.
     let token = commit(&table, &remove(&token, 1)).await;
     let now = read(&table).await;
     assert_eq!(
@@ -243,7 +245,7 @@ async fn a_master_without_enough_replicas_takes_no_writes() {
 }
 
 #[tokio::test]
-async fn somebodys_long_script_makes_the_server_busy() {
+async fn a_long_script_of_another_client_makes_the_server_busy() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 3).await;
@@ -272,7 +274,7 @@ async fn somebodys_long_script_makes_the_server_busy() {
         read_kind(&table, Some(&token)).await,
         Err(TableErrorKind::Busy)
     );
-    // A client that comes now cannot even load its scripts.
+    // A new client cannot even load its scripts.
     assert_eq!(
         connect(server.url()).await.unwrap_err().kind(),
         TableErrorKind::Busy
@@ -283,7 +285,7 @@ async fn somebodys_long_script_makes_the_server_busy() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_waited_for_only_so_long() {
+async fn calls_to_a_frozen_server_time_out() {
     let server = own_server().await;
     let table = table_on(&server, "operation_timeout=500ms").await;
     let token = fill(&table, 3).await;
@@ -294,7 +296,7 @@ async fn a_server_that_hangs_is_waited_for_only_so_long() {
         read_kind(&table, Some(&token)).await,
         Err(TableErrorKind::Unavailable)
     );
-    // The one that was sent may have happened, also when the next one finds no connection.
+    // The sent commit may have been applied, also if the next attempt finds no connection.
     let kinds = [
         commit_kind(&table, &request).await,
         commit_kind(&table, &request.again()).await,
@@ -405,7 +407,7 @@ async fn connections_that_cannot_work_say_why() {
 }
 
 #[tokio::test]
-async fn an_existing_client_is_taken() {
+async fn an_existing_client_is_used() {
     let server = locked_server().await;
     let client = redis::Client::open(format!("redis://:{SECRET}@{}/3", server.address())).unwrap();
     let table = RedisTable::connect(RedisConfig::from_client(&client).prefix("mine"), blue())

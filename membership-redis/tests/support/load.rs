@@ -1,5 +1,5 @@
-//! Writers that go on whatever becomes of the servers, each with one handle from beginning to end, and what must be true of the table that
-//! they leave behind. Clauses T1, T3, T5, T16.
+//! Writers that continue during any failure of the servers, each with one handle from beginning to
+//! end, and the conditions on the table that they leave behind. Clauses T1, T3, T5, T16.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::until;
 use conformance_tests::helpers::*;
 
-/// Before the trouble, while it happens, afterwards.
+/// Before the failure, during it, and afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Before,
@@ -30,9 +30,9 @@ struct Common {
     phase: AtomicU64,
     /// The next silo to insert.
     next: AtomicU64,
-    /// How often a writer was told that the table is not the one it knew.
+    /// How often a writer got the error that the table is not the one that it knew.
     told: AtomicU64,
-    /// How often each has committed in this phase.
+    /// How many times each writer has committed in this phase.
     committed: Vec<AtomicU64>,
 }
 
@@ -47,7 +47,7 @@ impl Common {
 enum Said {
     Committed(VersionToken),
     Unknown,
-    /// A conflict, or an error that says so.
+    /// A conflict, or an error with the same meaning.
     CertainlyNot,
 }
 
@@ -66,7 +66,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// On an empty table.
+    /// Starts the writers on an empty table.
     pub fn start(tables: Vec<RedisTable>) -> Self {
         let common = Arc::new(Common {
             phase: AtomicU64::new(0),
@@ -81,7 +81,7 @@ impl Load {
         Self { common, writers }
     }
 
-    /// Waits until every writer has committed so often since the phase began.
+    /// Waits until every writer has committed this many times since the phase began.
     pub async fn everybody_commits(&self, times: u64) {
         until("everybody commits", async || {
             self.common
@@ -100,7 +100,8 @@ impl Load {
             .for_each(|n| n.store(0, Ordering::SeqCst));
     }
 
-    /// Ends the writers. Nobody else may have written to the table, which is read with the last one's help.
+    /// Ends the writers. No other client may have written to the table, which is read through
+    /// `table`.
     pub async fn end(mut self, table: &RedisTable) -> Ended {
         self.enter(Phase::Over);
         let mut attempts = Vec::new();
@@ -130,7 +131,7 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
                 is_of_the_same_history(known.as_ref(), &snapshot);
                 snapshot.token
             }
-            (Ok(other), None) => panic!("{other:?} to somebody who knows nothing"),
+            (Ok(other), None) => panic!("{other:?} to a client without a known version"),
             (Err(e), _) => {
                 if another_table(&common, &e) {
                     known = None;
@@ -172,7 +173,8 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
     attempts
 }
 
-/// True when it says that the table is not the one that was known; any other error must be one that passes.
+/// True for the error that the table is not the one that was known; any other error must be
+/// temporary.
 fn another_table(common: &Common, e: &TableError) -> bool {
     let another = matches!(
         e.kind(),
@@ -183,7 +185,8 @@ fn another_table(common: &Common, e: &TableError) -> bool {
     another
 }
 
-/// A table that went back in time is never taken for the one that was known, as far as its last sixteen commits tell.
+/// A table that went back in time is never taken for the known one, as far as its last sixteen
+/// commits show.
 fn is_of_the_same_history(known: Option<&VersionToken>, now: &Snapshot) {
     let Some(known) = known else { return };
     assert!(
@@ -204,10 +207,10 @@ fn is_of_the_same_history(known: Option<&VersionToken>, now: &Snapshot) {
     }
 }
 
-/// What came of it.
+/// The result.
 pub struct Ended {
     attempts: Vec<Attempt>,
-    /// How often a writer was told that the table is not the one it knew.
+    /// How often a writer got the error that the table is not the one that it knew.
     pub told: u64,
     pub last: Snapshot,
 }
@@ -221,7 +224,7 @@ impl Ended {
             .collect()
     }
 
-    /// Rows and versions of commits that were acknowledged and are not there.
+    /// Rows and versions of acknowledged commits that are missing.
     pub fn lost(&self) -> Vec<u64> {
         let rows = self.rows();
         let lost = self
@@ -268,9 +271,9 @@ impl Ended {
         let attempted: Vec<u64> = self.attempts.iter().map(|a| a.row).collect();
         assert!(
             rows.keys().all(|row| attempted.contains(row)),
-            "a row that nobody inserted"
+            "a row that no writer inserted"
         );
-        // What was lost is the end of what the dead server had acknowledged, and no hole in it.
+        // The lost commits are the last ones that the dead server acknowledged, without a gap.
         for attempt in self
             .attempts
             .iter()

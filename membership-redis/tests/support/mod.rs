@@ -1,4 +1,4 @@
-//! What the tests of this crate share: Redis as the suite's store, and servers of one test.
+//! What the tests of this crate share: Redis as the suite's store, and servers for single tests.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 pub mod load;
@@ -55,7 +55,7 @@ impl Store for Redis {
         Raw::open(backend, cluster).await
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH.delete(1).initialize(2)
     }
@@ -65,12 +65,12 @@ impl Store for Redis {
     }
 }
 
-/// A server that forgets everything, with these arguments.
+/// A server without persistence, with these arguments.
 pub async fn server(kind: Kind, args: &[&str]) -> Server {
     suite::own_server(kind, args, Options::default()).await
 }
 
-/// A server that asks for the password.
+/// A server with a password.
 pub async fn locked_server() -> Server {
     let password = Some(SECRET.to_owned());
     let options = Options {
@@ -80,7 +80,7 @@ pub async fn locked_server() -> Server {
     Server::start(Kind::Redis, options).await.unwrap()
 }
 
-/// A server of this test alone, whatever the environment names.
+/// A server for one test alone, whatever the environment names.
 pub async fn own_server() -> Server {
     server(Kind::Redis, &["--loglevel", "notice"]).await
 }

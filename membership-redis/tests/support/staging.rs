@@ -1,4 +1,4 @@
-//! The keys of a cluster, past the provider.
+//! Access to the keys of a cluster, without the provider.
 
 use async_trait::async_trait;
 use conformance_tests::Stop;
@@ -64,7 +64,7 @@ impl RawAccess for Raw {
         Ok(put.exec_async(&mut self.connection).await?)
     }
 
-    /// Fields that a version row does not have become fields all the same.
+    /// Fields that a version row does not have nevertheless become fields of the hash.
     async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
         let mut row = VersionRowFields::parse(text)?;
         let mut fields: Vec<(String, String)> = row

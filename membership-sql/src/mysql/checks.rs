@@ -11,8 +11,8 @@ use super::schema::{TABLES, creation, names};
 use super::{STORE, procedure};
 use crate::shared::layout::check_marks;
 
-/// Held while tables are created, so that other clients find them. It is optional: it ends with the
-/// connection, and is not taken where connections are shared.
+/// Held while tables are created, so that concurrent clients find them. It is optional: it ends
+/// with the connection, and is not taken where connections are shared.
 const LOCK: &str = "CONCAT('silo-membership ', MD5(DATABASE()))";
 
 impl Connection {
@@ -20,7 +20,7 @@ impl Connection {
     ///
     /// # Errors
     /// `ForeignTable`, `NewerLayout`, `Configuration` (another engine or collation), `Damaged` (one
-    /// of them is missing), or what the server answers.
+    /// of them is missing), or the error that the server returns.
     pub(super) async fn has_tables(&mut self) -> Result<bool, TableError> {
         if !self.known_tables {
             self.known_tables = find_tables(self).await?;
@@ -31,8 +31,8 @@ impl Connection {
     /// Creates the tables that are missing.
     ///
     /// # Errors
-    /// `PermissionDenied` with what to do, or what the server answers. Some of the tables may exist
-    /// then; the next call creates the others.
+    /// `PermissionDenied` with what to do, or the error that the server returns. Some of the tables
+    /// may exist then; the next call creates the others.
     pub(super) async fn create_tables(&mut self, take_lock: bool) -> Result<(), TableError> {
         if !take_lock {
             return create(self).await;
@@ -53,7 +53,7 @@ impl Connection {
     /// Whether the procedure exists.
     ///
     /// # Errors
-    /// What the server answers.
+    /// The error that the server returns.
     pub(super) async fn finds_procedure(&mut self) -> Result<bool, TableError> {
         let sets = self.begin(&procedure::presence()).await?;
         let row = sets.last().and_then(|set| set.rows.first());

@@ -20,7 +20,7 @@ use super::server::Facts;
 use super::{keys, procedure};
 use crate::shared::DecodeCache;
 
-/// What is tested; a server accepts more if its `max_allowed_packet` does.
+/// The tested limit; a server accepts more if its `max_allowed_packet` does.
 const LIMITS: TableLimits = TableLimits::new(1_000, 1 << 20, 16 << 20, 100_000);
 /// The part of a packet that is not the bytes of rows: a version row with 16 commits of 64 keys, in
 /// hexadecimal digits, and the SQL around 1,000 rows.
@@ -119,7 +119,7 @@ impl Inner {
     /// Runs an operation within the configured time.
     ///
     /// # Errors
-    /// Those of the operation, with its name and the server.
+    /// The errors of the operation, with its name and the server.
     pub(super) async fn run<W: Work>(&self, slot: &Slot, work: W) -> Result<W::Answer, TableError> {
         let limit = self.config.timeout();
         let (in_doubt, has_slot) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));

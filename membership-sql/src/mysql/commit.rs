@@ -69,7 +69,7 @@ async fn failed(
     others.err().unwrap_or_else(|| missing(request))
 }
 
-/// What is left to do with a commit.
+/// The remaining steps of a commit.
 fn settle(table: &Inner, request: &CommitRequest, row: &VersionRow) -> Result<Settled, TableError> {
     let settled = request.settle(row, STORE)?;
     if settled == Settled::Apply {
@@ -131,7 +131,7 @@ async fn in_two_round_trips(
         .await?
     {
         Ok(()) => Ok(CommitOutcome::Committed(request.next_token(&[]))),
-        // A row was inserted by hand, past the version row.
+        // A row was inserted by hand, without a change of the version row.
         Err(e) if code(&e) == Some(DUPLICATE_KEY) => conflict(table, connection, request).await,
         Err(e) => {
             connection.roll_back().await;
@@ -275,8 +275,8 @@ async fn roll_back_and_read(table: &Inner, connection: &mut Connection) -> Optio
     }
 }
 
-/// A conflict is certain also without the current table; but not if a crash may take back the
-/// commit in the way, and the connection broke before that was ruled out.
+/// A conflict is certain also without the current table; but not if a crash may undo the commit
+/// that caused it, and the connection broke before that was ruled out.
 async fn conflict(
     table: &Inner,
     connection: &mut Connection,

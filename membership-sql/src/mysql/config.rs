@@ -63,7 +63,8 @@ const PROCEDURES: &[(&str, MysqlProcedure)] = &[
 /// use std::time::Duration;
 /// use membership_sql::MysqlConfig;
 ///
-/// let config = MysqlConfig::from_url("mysql://silo:secret@db.example/app?ssl-mode=verify_identity&operation_timeout=3s")?;
+/// let url = "mysql://silo:secret@db.example/app?ssl-mode=verify_identity&operation_timeout=3s";
+/// let config = MysqlConfig::from_url(url)?;
 /// assert!(!format!("{config:?}").contains("secret"));
 /// // For a user who may create tables:
 /// assert!(MysqlConfig::schema_sql().contains("CREATE TABLE IF NOT EXISTS membership_version"));
@@ -250,7 +251,7 @@ impl MysqlConfig {
     }
 
     /// Whether a failover may lose the last acknowledged commits, because an asynchronous replica
-    /// may be promoted: then `guarantees` says so. Default: false. The server cannot be asked.
+    /// may be promoted: then `guarantees` says so. Default: false. The server cannot report this.
     #[must_use]
     pub const fn failover_may_lose(mut self, may_lose: bool) -> Self {
         self.failover_may_lose = may_lose;

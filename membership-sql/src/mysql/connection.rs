@@ -76,7 +76,8 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Connects, sets what we rely on, and refuses a server that cannot be used.
+    /// Connects, sets the session settings that we rely on, and refuses a server that cannot be
+    /// used.
     ///
     /// # Errors
     /// `Unavailable`, also for a read-only server; `PermissionDenied`; `Configuration`.

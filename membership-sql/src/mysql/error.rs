@@ -177,7 +177,7 @@ fn kind_of(e: &ServerError) -> (TableErrorKind, &'static str) {
         ),
         1406 | 1118 | 1301 => (K::LimitExceeded, "a value is longer than its column"),
         NO_SUCH_TABLE => (K::NotInitialized, "the database does not have the tables"),
-        // A statement that does not fit the table: somebody else's layout under our names, or ours
+        // A statement that does not fit the table: a foreign layout under our names, or ours
         // changed by hand.
         1054 | 1064 | 1136 | 1267 | 1270 | 1271 | 1364 | 1366 | 1347 | DUPLICATE_KEY => (
             K::Damaged,

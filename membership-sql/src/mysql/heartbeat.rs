@@ -1,5 +1,5 @@
 //! `update_i_am_alive`: one statement writes, if there is a row and without moving the counter
-//! back; a second one in the same round trip says whether there is a row.
+//! back; a second one in the same round trip finds out whether there is a row.
 
 use async_trait::async_trait;
 use membership_core::{

@@ -15,7 +15,7 @@ use crate::shared::shown;
 /// Its name ends with its version: a build calls the one that it knows, and an older one may exist
 /// too.
 const NAME: &str = "membership_commit_1";
-/// Its first answers.
+/// The status that it returns first.
 pub(super) const COMMITTED: u64 = 0;
 pub(super) const NOT_CURRENT: u64 = 1;
 pub(super) const ROWS_DO_NOT_FIT: u64 = 2;

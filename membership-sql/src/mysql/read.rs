@@ -87,7 +87,7 @@ impl Work for ReadRow<'_> {
 /// the server needs that.
 ///
 /// # Errors
-/// What the server answers.
+/// The error that the server returns.
 pub(super) async fn query(
     table: &Inner,
     connection: &mut Connection,

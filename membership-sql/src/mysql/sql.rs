@@ -101,9 +101,9 @@ pub(super) const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ CO
 /// Makes everything that the read before it has seen survive a crash.
 ///
 /// Without a binary log, InnoDB shows a commit to others before it has written it to its log: a
-/// reader in between would see what a crash takes back, and a version or a heartbeat would fall. A
-/// commit of the reader writes the log up to there. Nothing is written if the version row still has
-/// the token `known`.
+/// reader in between would see a commit that a crash undoes, and a version or a heartbeat would
+/// decrease. A commit of the reader writes the log up to there. Nothing is written if the version
+/// row still has the token `known`.
 pub(super) fn settle(cluster: &str, known: Option<&VersionToken>) -> String {
     let news = known.map_or_else(String::new, |known| {
         format!(" WHERE NOT EXISTS (SELECT 1 FROM membership_version k WHERE k.cluster = {cluster} AND k.token = {})", text(&token(known)))

@@ -43,9 +43,12 @@ use super::{MysqlConfig, STORE};
 /// use membership_sql::{MysqlConfig, MysqlTable};
 ///
 /// # async fn example() -> Result<(), membership_core::TableError> {
-/// let config = MysqlConfig::new("db.example", "app").user("silo").password(std::env::var("DB_PASSWORD").unwrap_or_default());
+/// let config = MysqlConfig::new("db.example", "app")
+///     .user("silo")
+///     .password(std::env::var("DB_PASSWORD").unwrap_or_default());
 /// let table = MysqlTable::connect(config, "billing/blue".parse().expect("a cluster name")).await?;
-/// table.initialize(&InitializeRequest { table_id: TableId::new(0x5eed), settings: SharedSettings::default() }).await?;
+/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default());
+/// table.initialize(&request).await?;
 /// let answer = table.read(&ReadRequest::all()).await?;
 /// # let _ = answer; Ok(())
 /// # }

@@ -27,7 +27,7 @@ impl Client {
     /// Refuses a server that cannot keep the contract.
     ///
     /// # Errors
-    /// `Configuration`, or what the server answers.
+    /// `Configuration`, or the error that the server returns.
     pub(super) async fn check_server(&self, connection: &Connection) -> Result<(), TableError> {
         let answer = simple(&connection.driver, SERVER).await;
         let rows = answer.map_err(|e| from_pg(e, Phase::Before))?;
@@ -89,7 +89,7 @@ impl Client {
     /// Checks whether the tables exist and are ours, and prepares the usual statements.
     ///
     /// # Errors
-    /// `ForeignTable`, `NewerLayout`, `Damaged`, or what the server answers.
+    /// `ForeignTable`, `NewerLayout`, `Damaged`, or the error that the server returns.
     pub(super) async fn check_tables(&self, connection: &Connection) -> Result<(), TableError> {
         connection.has_tables.store(false, Ordering::Relaxed);
         let select = format!("SELECT {}", schema::presence(&self.names));

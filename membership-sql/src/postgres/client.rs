@@ -29,7 +29,7 @@ use super::sql::{COUNT, Statement, Statements};
 use super::tls::{Stream, Tls};
 use crate::shared::DecodeCache;
 
-/// What is tested; PostgreSQL itself accepts more.
+/// The tested limit; PostgreSQL itself accepts more.
 pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
 
 /// A session setting that also shows whether our settings reached the server.
@@ -112,7 +112,7 @@ impl Inner {
     /// caller that is not polled does not block the connection.
     ///
     /// # Errors
-    /// Those of the operation, with its name and the servers.
+    /// The errors of the operation, with its name and the servers.
     pub(super) async fn run<T: Send + 'static, F>(
         self: &Arc<Self>,
         during: Operation,
@@ -409,7 +409,7 @@ impl Client {
                 "idle_in_transaction_session_timeout",
                 millis(config.operation_timeout),
             ),
-            // A warning tells of a commit that did not reach the standbys.
+            // A warning reports a commit that did not reach the standbys.
             ("client_min_messages", "warning".to_owned()),
             // Every statement uses the primary key, also with the statistics of an empty table.
             ("plan_cache_mode", CANARY.to_owned()),

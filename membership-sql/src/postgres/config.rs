@@ -99,10 +99,12 @@ const SSL_MODES: &[(&str, PostgresSslMode)] = &[
 /// use std::time::Duration;
 /// use membership_sql::PostgresConfig;
 ///
-/// let config = PostgresConfig::from_url("postgres://silo:secret@db.example/app?sslmode=verify-full&schema=cluster&operation_timeout=3s")?;
+/// let url = "postgres://silo:secret@db.example/app?sslmode=verify-full&schema=cluster";
+/// let config = PostgresConfig::from_url(url)?;
 /// assert!(!format!("{config:?}").contains("secret"));
 /// // For a user who may create tables:
-/// assert!(config.schema_sql().contains("CREATE TABLE IF NOT EXISTS \"cluster\".\"membership_version\""));
+/// let table = "CREATE TABLE IF NOT EXISTS \"cluster\".\"membership_version\"";
+/// assert!(config.schema_sql().contains(table));
 /// # Ok::<(), membership_core::TableError>(())
 /// ```
 #[derive(Clone)]

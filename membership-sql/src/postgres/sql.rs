@@ -13,9 +13,9 @@
 //!   row no longer matches. So if the row is changed, nothing was committed since S, and nothing
 //!   can be until this statement is done. The rows in S are the current ones.
 //! * So S decides whether inserted rows are absent and changed rows are present, as conditions of
-//!   that one update of the version row; all other changes happen only with it. If somebody changes
-//!   rows by hand at the same moment, a key appears twice or a row vanishes, and the statement
-//!   fails as a whole.
+//!   that one update of the version row; all other changes happen only with it. If rows are changed
+//!   by hand at the same moment, a key appears twice or a row vanishes, and the statement fails as
+//!   a whole.
 //! * If it changed nothing, the answer is the table in S: one snapshot of version row and rows. If
 //!   S still shows the expected version and the rows fit, another commit was done while the
 //!   statement waited; then the table is read again.

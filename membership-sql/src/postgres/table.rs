@@ -39,8 +39,10 @@ use super::{PostgresConfig, STORE};
 ///
 /// # async fn example() -> Result<(), membership_core::TableError> {
 /// let cluster = "billing/blue".parse().expect("a cluster name");
-/// let table = PostgresTable::connect(PostgresConfig::from_url("postgres://silo@db.example/app")?, cluster).await?;
-/// table.initialize(&InitializeRequest { table_id: TableId::new(0x5eed), settings: SharedSettings::default() }).await?;
+/// let config = PostgresConfig::from_url("postgres://silo@db.example/app")?;
+/// let table = PostgresTable::connect(config, cluster).await?;
+/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default());
+/// table.initialize(&request).await?;
 /// let answer = table.read(&ReadRequest::all()).await?;
 /// # let _ = answer; Ok(())
 /// # }

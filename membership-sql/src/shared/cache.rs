@@ -31,7 +31,7 @@ impl<K: Clone + PartialEq> DecodeCache<K> {
     /// The version row, decoded unless it is the last one.
     ///
     /// # Errors
-    /// Those of `decode`.
+    /// The errors of `decode`.
     pub(crate) fn version(
         &self,
         stored: &K,

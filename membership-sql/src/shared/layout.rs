@@ -1,4 +1,4 @@
-//! The tables and the mark that tells ours from others of the same names.
+//! The tables, and the mark that distinguishes ours from others of the same names.
 //!
 //! A database may hold other tables, which are never read or changed. Only a table with one of our
 //! names and without our mark is refused.

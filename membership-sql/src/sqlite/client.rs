@@ -12,7 +12,7 @@ use super::path;
 use super::session::{Gate, Session, reading};
 use super::worker::Worker;
 
-/// What is tested; SQLite itself accepts more.
+/// The tested limit; SQLite itself accepts more.
 pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
 
 /// What all clones of a table share.
@@ -55,7 +55,7 @@ impl Inner {
     /// Executes an operation on the thread.
     ///
     /// # Errors
-    /// Those of the operation, with its name; or that the time is over.
+    /// The errors of the operation, with its name; or a timeout.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         during: Operation,

@@ -16,7 +16,7 @@ use crate::shared::{DecodeCache, heartbeat};
 /// Executes a statement; the answer is the number of changed rows.
 ///
 /// # Errors
-/// What SQLite says.
+/// The error of SQLite.
 pub(super) fn execute(
     conn: &Connection,
     sql: &str,
@@ -30,7 +30,7 @@ pub(super) fn execute(
 /// The first row of an answer, if there is one.
 ///
 /// # Errors
-/// What SQLite says.
+/// The error of SQLite.
 pub(super) fn first<T>(
     conn: &Connection,
     sql: &str,
@@ -73,7 +73,7 @@ pub(super) struct StoredVersion {
 /// The version row of the cluster.
 ///
 /// # Errors
-/// `ForeignTable`, `NewerLayout`, `Damaged`, or what SQLite says.
+/// `ForeignTable`, `NewerLayout`, `Damaged`, or the error of SQLite.
 pub(super) fn stored_version(
     conn: &Connection,
     cluster: &str,
@@ -96,7 +96,7 @@ pub(super) fn stored_version(
 /// The error for a missing version row; looks for rows without one.
 ///
 /// # Errors
-/// What SQLite says.
+/// The error of SQLite.
 pub(super) fn no_version(
     conn: &Connection,
     cluster: &str,

@@ -38,7 +38,7 @@ impl Identity {
 /// The file at `path`; none when there is none.
 ///
 /// # Errors
-/// What the system says, other than "not found".
+/// The error of the system, other than "not found".
 pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(Some(Identity::of(&meta))),

@@ -58,7 +58,7 @@ pub(super) fn read_row(
 /// The whole table in this transaction.
 ///
 /// # Errors
-/// What SQLite says.
+/// The error of SQLite.
 pub(super) fn snapshot(
     tx: &Transaction<'_>,
     cluster: &str,
@@ -79,7 +79,7 @@ pub(super) fn current(file: &File, cluster: &str, cache: &mut Cache) -> Option<S
 /// The version row of a table that may be used and that `known` may be from. Clauses T12, T16.
 ///
 /// # Errors
-/// As [`usable_version_row`](membership_core::usable_version_row), or what SQLite says.
+/// As [`usable_version_row`](membership_core::usable_version_row), or the error of SQLite.
 pub(super) fn usable(
     tx: &Transaction<'_>,
     file: &File,

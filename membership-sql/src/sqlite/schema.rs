@@ -50,7 +50,7 @@ CREATE TABLE membership_cell (
 /// Creates the tables, in a transaction that has found none.
 ///
 /// # Errors
-/// What SQLite says.
+/// The error of SQLite.
 pub(super) fn create(conn: &Connection) -> Result<(), TableError> {
     conn.execute_batch(&creation()).map_err(from_sqlite)
 }
@@ -72,7 +72,7 @@ impl Tables {
     /// Whether the tables exist and are ours.
     ///
     /// # Errors
-    /// `ForeignTable`, `NewerLayout`, `Damaged`, or what SQLite says.
+    /// `ForeignTable`, `NewerLayout`, `Damaged`, or the error of SQLite.
     pub(super) fn exist(&self, conn: &Connection) -> Result<bool, TableError> {
         let now = first(conn, "PRAGMA schema_version", [], |row| row.get(0))?;
         if now.is_some() && self.checked.get() == now {

@@ -40,8 +40,10 @@ use super::{STORE, SqliteConfig, admin, commit, heartbeat, read};
 ///
 /// # async fn example() -> Result<(), membership_core::TableError> {
 /// let cluster = "billing/blue".parse().expect("a cluster name");
-/// let table = SqliteTable::connect(SqliteConfig::new("/var/lib/billing/membership.db"), cluster).await?;
-/// table.initialize(&InitializeRequest { table_id: TableId::new(0x5eed), settings: SharedSettings::default() }).await?;
+/// let config = SqliteConfig::new("/var/lib/billing/membership.db");
+/// let table = SqliteTable::connect(config, cluster).await?;
+/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default());
+/// table.initialize(&request).await?;
 /// let answer = table.read(&ReadRequest::all()).await?;
 /// # let _ = answer; Ok(())
 /// # }

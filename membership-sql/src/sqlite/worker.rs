@@ -31,7 +31,7 @@ enum Job {
     Close(oneshot::Sender<()>),
 }
 
-/// The thread, as operations see it.
+/// The thread, as operations use it.
 pub(super) struct Worker {
     jobs: Sender<Job>,
     timeout: Duration,
@@ -91,7 +91,7 @@ impl<T> Call<T> {
         self.end(|_| Some(result));
     }
 
-    /// Ends it with an error by its phase, unless it is over.
+    /// Ends it with the error of its phase, unless it is over.
     fn fail(&self, why: impl FnOnce(&Phase) -> (TableErrorKind, &'static str)) {
         self.end(|phase| {
             let (kind, message) = why(phase);

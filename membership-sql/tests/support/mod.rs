@@ -47,7 +47,7 @@ impl Place {
         .unwrap()
     }
 
-    /// Another program with the file open.
+    /// Another program that has the file open.
     pub fn shell(&self) -> rusqlite::Connection {
         shell(&self.path())
     }

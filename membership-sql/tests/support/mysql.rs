@@ -1,4 +1,4 @@
-//! What the tests over MariaDB share: the server, a shell to it, staging past the contract.
+//! What the tests over MariaDB share: the server, a shell, and changes without the provider.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use membership_testbed::{Kind, Options, Server, suite};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Row, Value};
 
-/// How long clients wait where something goes wrong on purpose.
+/// The timeout of clients in tests that cause failures.
 pub const IMPATIENT: Duration = Duration::from_secs(2);
 
 const TABLES: [&str; 4] = [
@@ -25,14 +25,14 @@ const TABLES: [&str; 4] = [
     "membership_cell",
 ];
 
-/// A server as the suite wants it: durable, with a password. One that somebody else runs is taken as it is.
+/// A server as the suite needs it: durable, with a password. An external one is used as it is.
 pub struct MariaDb {
     pub server: Server,
     options: String,
 }
 
 impl MariaDb {
-    /// `options` stand in the URL of every client.
+    /// Every client gets these `options` in its URL.
     pub async fn start(options: &str) -> Self {
         Self::start_with(options, &[]).await
     }
@@ -52,7 +52,7 @@ impl MariaDb {
         }
     }
 
-    /// How clients are told to connect.
+    /// The URL that clients use.
     pub fn url(&self) -> String {
         let url = self.server.url();
         format!(
@@ -82,7 +82,7 @@ impl MariaDb {
         Ok(self.shell().await?.query(sql).await?)
     }
 
-    /// As somebody does who may.
+    /// Creates the tables, as an administrator.
     pub async fn make_schema(&self) {
         self.shell()
             .await
@@ -92,7 +92,8 @@ impl MariaDb {
             .unwrap();
     }
 
-    /// The script is for the server's own shell; without its `DELIMITER` lines it is two statements.
+    /// The script is for the server's own shell; without its `DELIMITER` lines it is two
+    /// statements.
     pub async fn make_procedure(&self) {
         self.make_schema().await;
         let script = MysqlConfig::procedure_sql();
@@ -110,7 +111,7 @@ async fn shell(url: &str) -> Result<Conn, Stop> {
     Ok(Conn::new(Opts::from_url(&format!("{url}?prefer_socket=false"))?).await?)
 }
 
-/// A value as a statement takes it.
+/// A value as a literal of a statement.
 pub fn literal(value: &Value) -> String {
     let Value::Bytes(bytes) = value else {
         return "NULL".to_owned();
@@ -122,12 +123,12 @@ pub fn literal(value: &Value) -> String {
     out + "'"
 }
 
-/// A text as a statement takes it.
+/// A text as a literal of a statement.
 pub fn text(value: &str) -> String {
     literal(&Value::Bytes(value.as_bytes().to_vec()))
 }
 
-/// What stands in the columns `cluster`.
+/// The value of the columns `cluster`.
 pub fn key(cluster: &ClusterName) -> String {
     let key = cluster.store_key();
     if key.len() <= 512 {

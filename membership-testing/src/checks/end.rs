@@ -28,8 +28,8 @@ pub struct Silence {
     /// published.
     joined: BTreeMap<ProcessId, (SiloAddress, u64, Option<State>)>,
     confirmed: BTreeSet<ProcessId>,
-    /// Silos whose rows are in the table, or were, and were not Dead: no process may take this for
-    /// its end.
+    /// Silos whose rows are in the table, or were, and were not Dead: no process may conclude from
+    /// this that it has ended.
     living: BTreeSet<SiloAddress>,
     /// Processes that read their end in the table. A later change of the table from outside does
     /// not undo that for them.
@@ -44,7 +44,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Whether this snapshot tells a process that it is dead.
+    /// Whether a process learns from this snapshot that it is dead.
     fn confirms(&self, process: ProcessId, snapshot: &Snapshot) -> bool {
         let Some((me, since, table)) = self.joined.get(&process) else {
             return false;

@@ -12,9 +12,9 @@ use membership_core::protocol::{CallId, Input};
 
 impl Cluster {
     /// Holds a process for `time`: nothing that it sends leaves it, and no message reaches it; its
-    /// timers fire. When the hold ends, held messages go on in their order. Table calls and their
-    /// answers are held as well. The process times out as usual while it waits for an answer, and
-    /// the held call is still sent at the end.
+    /// timers fire. When the hold ends, held messages continue in their order. Table calls and
+    /// their answers are held as well. The process times out as usual while it waits for an answer,
+    /// and the held call is still sent at the end.
     pub fn hold(&mut self, silo: ProcessId, time: Duration) {
         let until = self.now + time;
         match self.processes.get_mut(silo.0) {

@@ -124,7 +124,7 @@ impl Cluster {
         self.record_table_changes(&table_changes);
     }
 
-    /// Wipes the table, as if somebody had emptied the store.
+    /// Wipes the table, like an operator who empties the store.
     pub fn wipe_table(&mut self) {
         self.note_world("the table is wiped".to_owned());
         self.stats.wipes += 1;

@@ -1,4 +1,4 @@
-//! Three servers: one stands still, the leader is killed. T2, T6, T13.
+//! Three servers: one is frozen, the leader is killed. T2, T6, T13.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::{blue, insert, is_committed, made, read};
 
-/// What a server says of itself.
+/// The state that a server reports about itself.
 async fn srvr(server: &Server) -> String {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(b"srvr").await.unwrap();
@@ -39,14 +39,14 @@ async fn at(url: &str) -> ZkTable {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
+async fn a_client_leaves_a_frozen_follower_and_sees_no_older_table() {
     let ensemble = ServerSet::start(Kind::ZooKeeper, 3, None).await.unwrap();
     let leader = ensemble.leader_but(None).await.unwrap();
     let follower = &ensemble.servers()[(leader + 1) % 3];
     let table = at(&ensemble.url()).await;
     made(&table).await;
-    // A client of that follower alone; it has read version 0.
-    // The session must outlive the pause: what a new one reads first is read with a barrier, and shows no lag.
+    // A client of only that follower, which has read version 0. The session must outlive the pause:
+    // a new session begins with a read with a barrier, and shows no lag.
     let config = ZkConfig::from_url(follower.url())
         .unwrap()
         .operation_timeout(Duration::from_secs(2));
@@ -55,7 +55,7 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
     assert_eq!(read(&behind).await.version(), 0);
     follower.pause().await.unwrap();
     for port in 1..=5 {
-        // The first ones may find the paused server, and leave it.
+        // The first attempts may reach the paused server, and leave it.
         crate::support::until("a commit lands", async || {
             is_committed(&table.commit(&insert_some(&table, port).await).await)
         })
@@ -68,7 +68,8 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
         "a server that stands still has answered"
     );
     follower.resume().await.unwrap();
-    // Whatever it shows first: who knows more is not told that the table went back in time.
+    // Whatever the follower shows first: a client that knows a newer version does not get the error
+    // that the table went back in time.
     let request = ReadRequest::all()
         .with_known(known.token.clone())
         .with_heartbeats(false);
@@ -89,7 +90,7 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
     .await;
 }
 
-/// Reads may fail while a server is being left.
+/// Reads may fail while the client changes to another server.
 async fn insert_some(table: &ZkTable, port: u16) -> membership_core::CommitRequest {
     crate::support::until("the table can be read", async || {
         table.read(&ReadRequest::all()).await.is_ok()
@@ -130,7 +131,7 @@ async fn a_barrier_goes_through_the_ensemble_and_a_plain_read_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_leader_takes_over_and_has_what_was_acknowledged() {
+async fn another_leader_takes_over_with_all_acknowledged_commits() {
     let ensemble = ServerSet::start(Kind::ZooKeeper, 3, None).await.unwrap();
     let table = at(&ensemble.url()).await;
     made(&table).await;

@@ -1,4 +1,4 @@
-//! What only real servers show: how they refuse, and what they do when one of them goes, lags, or ends a session.
+//! What only real servers show: refusals, failovers, lag, and expired sessions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod ensemble;
@@ -21,7 +21,7 @@ fn blue() -> ClusterName {
     "blue".parse().unwrap()
 }
 
-/// A server that belongs to this test, whatever the environment names.
+/// A server for one test alone, whatever the environment names.
 async fn server(args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
     Server::start(
@@ -69,7 +69,7 @@ async fn read(table: &ZkTable) -> Snapshot {
         .unwrap()
     {
         ReadAnswer::Snapshot { snapshot, .. } => snapshot,
-        ReadAnswer::Unchanged { .. } => panic!("unchanged to somebody who knows nothing"),
+        ReadAnswer::Unchanged { .. } => panic!("`Unchanged` to a client without a known version"),
         other => panic!("{other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! What servers say instead of doing it, and what the caller is told. T4, T9, T11, T15, T16.
+//! Refusals of servers, and the errors that callers get. T4, T9, T11, T15, T16.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::support::shell::{Shell, znode};
 use crate::{blue, connect, entry, insert, is_committed, made, read, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn somebody_else_may_do_nothing_and_is_told_so() {
+async fn another_user_gets_permission_errors() {
     let server = server(&[]).await;
     let at = server.address();
     let ours = connect(&format!("zk://silos:hush-hush@{at}"))
@@ -53,9 +53,9 @@ async fn somebody_else_may_do_nothing_and_is_told_so() {
     assert_eq!(read(&ours).await.version(), 1);
 }
 
-/// What the README gives a user of its own.
+/// The permissions that the README gives a user of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_rights_on_the_root_are_enough_and_no_less_is() {
+async fn two_permissions_on_the_root_are_sufficient_and_necessary() {
     let server = server(&[]).await;
     let at = server.address();
     let admin = Shell::open(&format!("zk://admin:another-secret@{at}"))
@@ -108,7 +108,7 @@ async fn two_rights_on_the_root_are_enough_and_no_less_is() {
     root(Permission::CREATE | Permission::DELETE).await;
     table.delete().await.unwrap();
     made(&table).await;
-    // Nor does it need to see what else is below the root.
+    // The user need not see the other znodes below the root.
     let theirs = Shell::open(&format!("zk://silos:secret@{at}"))
         .await
         .unwrap();
@@ -119,7 +119,7 @@ async fn two_rights_on_the_root_are_enough_and_no_less_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_cannot_connect_is_told_where_and_what_to_do() {
+async fn connection_errors_say_where_and_what_to_do() {
     let port = free_port().unwrap();
     let began = Instant::now();
     let nobody = connect(&format!("zk://127.0.0.1:{port}"))
@@ -192,13 +192,13 @@ async fn encryption_is_all_or_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_too_large_is_not_sent() {
+async fn requests_above_the_limit_are_not_sent() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
     let limits = table.limits();
     let token = read(&table).await.token;
-    // As much as the limits allow arrives.
+    // The largest commit within the limits is applied.
     let mut largest: Vec<_> = (1..=limits.rows_per_commit)
         .map(|port| entry(u16::try_from(port).unwrap()))
         .collect();
@@ -218,7 +218,7 @@ async fn what_is_too_large_is_not_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_token_wins_nothing_when_znodes_begin_anew() {
+async fn an_old_token_is_refused_after_znodes_are_recreated() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
@@ -227,7 +227,7 @@ async fn an_old_token_wins_nothing_when_znodes_begin_anew() {
             &table.commit(&insert(&table, port).await).await
         ));
     }
-    // Its znode has the version 3, as that of the next life will have.
+    // The znode has data version 3, like the one that is created next.
     let old = insert(&table, 4).await;
     let shell = Shell::open(server.url()).await.unwrap();
     let saved = shell.save(&znode(&blue())).await.unwrap();
@@ -249,7 +249,8 @@ async fn an_old_token_wins_nothing_when_znodes_begin_anew() {
         table.commit(&old).await.map_err(|e| e.kind()),
         Err(TableReplaced)
     );
-    // The same table as it was, and on another path to the same number of changes: versions 3 to 6, and then the znode's version is 3.
+    // The same table is restored, and gets other commits: versions 3 to 6, and the data version of
+    // the znode is 3 again.
     shell.remove(&znode(&blue())).await.unwrap();
     shell.restore(&saved).await.unwrap();
     for port in 21..=23 {
@@ -276,7 +277,7 @@ async fn insert_anew(table: &membership_zk::ZkTable, port: u16) -> CommitRequest
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_somebody_removed_is_missed() {
+async fn a_row_removed_by_hand_is_reported() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
@@ -307,12 +308,12 @@ async fn a_row_that_somebody_removed_is_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_and_marks_that_people_made_are_lived_with() {
+async fn rows_and_marks_changed_by_hand_are_tolerated() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
     let shell = Shell::open(server.url()).await.unwrap();
-    // A row without a child for its heartbeat: written by hand.
+    // A row without a child for its heartbeat, created by hand.
     shell
         .put(&format!("{}/by hand", znode(&blue())), b"no JSON")
         .await
@@ -328,7 +329,7 @@ async fn rows_and_marks_that_people_made_are_lived_with() {
     );
     let answer = table.commit(&remove).await;
     assert!(is_committed(&answer), "{answer:?}");
-    // Many of them: each refusal tells of one alone.
+    // Many such rows: each refusal names only one.
     let many: Vec<String> = (1..=7).map(|n| format!("by hand {n}")).collect();
     for name in &many {
         shell
@@ -351,7 +352,7 @@ async fn rows_and_marks_that_people_made_are_lived_with() {
         is_committed(&answer) && read(&table).await.rows.is_empty(),
         "{answer:?}"
     );
-    // The mark is gone: the next commit makes one again.
+    // The mark is missing: the next commit creates one.
     let mark = shell
         .client
         .list_children(&znode(&blue()))
@@ -375,7 +376,7 @@ async fn rows_and_marks_that_people_made_are_lived_with() {
         .filter(|name| name.starts_with("~at-"))
         .count();
     assert_eq!(marks, 1);
-    // What somebody put below a row goes with the cluster.
+    // Znodes that were created by hand below a row are removed with the cluster.
     let below = format!("{}/{}/note", znode(&blue()), entry(2).address);
     shell
         .client

@@ -1,4 +1,5 @@
-//! A session that ends while the table is in use: it is replaced, and nothing in the table depends on it. T13.
+//! A session that ends while the table is in use is replaced, and nothing in the table depends on
+//! it. T13.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use membership_zk::{ZkConfig, ZkTable};
 
 use crate::{blue, connect, insert, is_committed, made, read, server};
 
-/// How many sessions the server has; those of its own questions are none.
+/// The number of sessions on the server, without those of these queries.
 async fn sessions(server: &membership_testbed::Server) -> usize {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(server.address())
@@ -37,7 +38,7 @@ async fn a_session_that_expired_is_replaced() {
     assert!(is_committed(&table.commit(&insert(&table, 1).await).await));
     let mut hints = table.hints().unwrap();
     hints.next().await.unwrap();
-    // Nobody answers for longer than the client lets a session live.
+    // The server does not answer for longer than the client keeps a session.
     server.pause().await.unwrap();
     let everything = membership_core::ReadRequest::all();
     let early = tokio::time::timeout(Duration::from_secs(4), table.read(&everything)).await;
@@ -106,7 +107,7 @@ async fn a_session_whose_runtime_is_gone_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_has_one_session_whatever_is_asked_of_it() {
+async fn all_operations_of_a_table_use_one_session() {
     let server = server(&[]).await;
     let before = sessions(&server).await;
     let table = connect(server.url()).await.unwrap();

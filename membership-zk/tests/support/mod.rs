@@ -34,7 +34,7 @@ impl Store for ZooKeeper {
         Raw::open(&backend.url(), &backend.servers().addresses(), cluster).await
     }
 
-    /// As the README says.
+    /// As the README describes it.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::ONE_EACH
             .read_with_barrier(2)
@@ -51,7 +51,8 @@ impl Store for ZooKeeper {
         u64::try_from(pages.max(1)).unwrap()
     }
 
-    /// With the longest session that these servers give: pings are then too rare to be taken for monitoring by connections of its own.
+    /// With the longest session timeout that these servers allow: pings are then too rare to be
+    /// taken for connections that only monitor.
     fn short_timeouts(&self) -> &'static str {
         "operation_timeout=2s&session_timeout=10s"
     }

@@ -1,4 +1,4 @@
-//! What somebody with ZooKeeper's own shell does to the znodes of a cluster: past the provider.
+//! Access to the znodes of a cluster with ZooKeeper's own shell, without the provider.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct Shell {
     acls: Acls<'static>,
 }
 
-/// Where a cluster is.
+/// The path of a cluster.
 pub fn znode(cluster: &ClusterName) -> String {
     format!("/membership/{}", cluster.store_key())
 }
@@ -44,7 +44,7 @@ impl Shell {
         Ok(Self { client, acls })
     }
 
-    /// Replaces the content of a znode, or makes it.
+    /// Replaces the content of a znode, or creates it.
     pub async fn put(&self, path: &str, content: &[u8]) -> Result<(), Stop> {
         match self.client.set_data(path, content, None).await {
             Err(Error::NoNode) => Ok(self
@@ -56,7 +56,7 @@ impl Shell {
         }
     }
 
-    /// Everything from there on, parents first.
+    /// Everything from this path on, parents first.
     async fn below(&self, path: &str) -> Result<Vec<String>, Stop> {
         let (mut all, mut next) = (vec![path.to_owned()], 0);
         while let Some(path) = all.get(next).cloned() {
@@ -81,7 +81,7 @@ impl Shell {
     }
 
     pub async fn save(&self, path: &str) -> Result<Saved, Stop> {
-        // As of one moment, if nobody adds or removes znodes meanwhile.
+        // As of one moment, unless znodes are added or removed meanwhile.
         let paths = self.below(path).await?;
         let mut reader = self.client.new_multi_reader();
         for path in &paths {
@@ -110,7 +110,7 @@ impl Shell {
 pub struct Raw {
     shell: Shell,
     znode: String,
-    /// Every server by itself, where there are several.
+    /// Every server by itself, if there are several.
     each: Vec<String>,
 }
 
@@ -133,7 +133,8 @@ impl Raw {
         })
     }
 
-    /// Waits until what was staged shows whichever server is asked: a read without a barrier need not be newer than that.
+    /// Waits until every server shows the staged change: a read without a barrier need not be newer
+    /// than that.
     async fn is_everywhere(&self) -> Result<(), Stop> {
         for url in &self.each {
             Shell::open(url).await?.client.sync("/").await?;

@@ -43,7 +43,7 @@ mod memory {
     use membership_core::{ClusterName, MembershipTable, MemoryStore, TableError};
     use membership_provider::Provider;
 
-    /// Lives as long as the process: two silos that name the same store meet in it.
+    /// Exists as long as the process, so that two silos that name the same store share it.
     static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
 
     /// Opens tables by connection string: `memory:`, with any name after it.

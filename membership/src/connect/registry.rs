@@ -130,8 +130,8 @@ impl Connectors {
         Ok(())
     }
 
-    /// What an administrator has to run once in the store that a connection string names, if silos
-    /// may not create tables; none if there is nothing to run. Connects to nothing.
+    /// The script that an administrator runs once in the store that a connection string names, if
+    /// silos may not create tables; none if there is nothing to run. Connects to nothing.
     ///
     /// # Errors
     /// [`ConnectError`], as [`connect`](Self::connect).

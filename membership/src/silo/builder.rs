@@ -60,8 +60,8 @@ impl SiloBuilder {
         self
     }
 
-    /// Where other silos dial this one. Default: where it listens. Port 0 stands for the port that
-    /// was bound.
+    /// Where other silos dial this one. Default: where it listens. Port 0 means the port that was
+    /// bound.
     pub fn advertise(mut self, address: SocketAddr) -> Self {
         self.advertise = Some(address);
         self
@@ -104,7 +104,8 @@ impl SiloBuilder {
         self
     }
 
-    /// All of it at once: gateway port, names, role, zone and metadata. Replaces what was given before.
+    /// All of it at once: gateway port, names, role, zone and metadata. Replaces what was given
+    /// before.
     pub fn info(mut self, info: SiloInfo) -> Self {
         self.info = info;
         self
@@ -137,14 +138,14 @@ impl SiloBuilder {
         self
     }
 
-    /// Called every 5 s during a long join, with the silos that hold it up. Runs on the silo's own
+    /// Called every 5 s during a long join, with the silos that delay it. Runs on the silo's own
     /// task: it must not block. [`events`](Self::events) has the same as a stream.
     pub fn on_progress(mut self, callback: impl Fn(&JoinProgress) + Send + Sync + 'static) -> Self {
         self.on_progress = Some(Arc::new(callback));
         self
     }
 
-    /// The silo's events from its very start, joining included. See [`Silo::events`].
+    /// The silo's events from its start, including the join. See [`Silo::events`].
     #[must_use]
     pub fn events(&self) -> Events {
         self.events.subscribe()

@@ -1,8 +1,8 @@
 //! The monotonic and the wall clock. All silos of one process have the same monotonic origin.
 //!
-//! On some systems the monotonic clock stands still while the machine is suspended. A silo would
-//! then take old knowledge for fresh after a resume, although leases have expired meanwhile and it
-//! may have been declared dead. Where the system provides the time of suspension, it is added.
+//! On some systems the monotonic clock stops while the machine is suspended. After a resume a silo
+//! would then consider old knowledge fresh, although leases have expired meanwhile and it may have
+//! been declared dead. Where the system reports the time of suspension, it is added.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -49,7 +49,8 @@ impl Clock {
         }
     }
 
-    /// When tokio's clock shows `time`, if the machine is not suspended until then.
+    /// The time of tokio's clock that corresponds to `time`, if the machine is not suspended until
+    /// then.
     pub(crate) fn instant(&self, time: MonoTime) -> Instant {
         let awake = Duration::from_nanos(time.as_nanos()).saturating_sub(slept());
         // At most a hundred years: a larger addition would overflow on some systems.
@@ -95,8 +96,8 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// By how much the clock that includes suspension is ahead of the monotonic one. Never too much:
-/// it is read first.
+/// How far the clock that includes suspension is ahead of the monotonic one. Never too large,
+/// because that clock is read first.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn lead() -> Option<Duration> {
     use rustix::time::{ClockId, clock_gettime};
@@ -116,19 +117,20 @@ fn lead() -> Option<Duration> {
     None
 }
 
-/// Shorter ones are what two readings one after the other differ by.
+/// A smaller lead is the time between the two readings, not a suspension.
 const SHORTEST: Duration = Duration::from_millis(20);
 
 struct Sleep {
-    /// The lead when the last sleep was noticed, or at first.
+    /// The lead when the last suspension was noticed; before that, the first lead.
     lead: Option<Duration>,
     total: Duration,
-    /// When that was, by the clock that stands still.
+    /// When that was, by the clock that stops during a suspension.
     noticed: Option<StdInstant>,
 }
 
 impl Sleep {
-    /// From which lead on there is more to note, and how long all sleep was.
+    /// Records a suspension if the lead has grown. Returns the lead from which there is more to
+    /// record, and the total time of suspension.
     fn note(&mut self, lead: Duration, now: impl FnOnce() -> StdInstant) -> (Duration, Duration) {
         let before = *self.lead.get_or_insert(lead);
         if lead >= before + SHORTEST {
@@ -139,7 +141,8 @@ impl Sleep {
         (self.lead.unwrap_or(before) + SHORTEST, self.total)
     }
 
-    /// How long the machine had slept at `time`; none where it may have slept since.
+    /// How long the machine had been suspended at `time`; none if a later suspension may be
+    /// included.
     fn before(&self, time: StdInstant) -> Option<Duration> {
         self.noticed
             .is_none_or(|noticed| time >= noticed)
@@ -164,7 +167,7 @@ mod tests {
         };
         let at = |seconds| ORIGIN.get_or_init(Instant::now).into_std() + secs(seconds);
         let never = || -> StdInstant { unreachable!("there was no sleep") };
-        // What the machine slept before is none of this process's.
+        // Suspensions before the start of this process do not count.
         assert_eq!(
             sleep.note(secs(1_000), never),
             (secs(1_000) + SHORTEST, secs(0))

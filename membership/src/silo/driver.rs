@@ -59,7 +59,7 @@ pub(super) struct Driver {
     hints: Arc<Notify>,
     helpers: JoinSet<()>,
     effects: Vec<Effect>,
-    /// Of the table call that is being handled.
+    /// The error of the table call that is being handled.
     pub(super) table_error: Option<TableError>,
     end: Option<Termination>,
 }
@@ -161,11 +161,11 @@ impl Driver {
         Some(Input::Command(command))
     }
 
-    /// A handle asked to leave; or the last handle is gone, so that nobody drains.
+    /// Handles a request to leave. If the last handle is gone, the silo stops without draining.
     fn leave(&mut self, handles: bool) -> Option<Input> {
         if !handles {
             self.dropped = true;
-            // A leave that needs no more handles goes on.
+            // A leave that is past draining needs no handle and continues.
             return (self.asked != Stage::Finish).then_some(Input::Command(Command::Stop));
         }
         let stage = *self.stage.borrow_and_update();
@@ -183,7 +183,7 @@ impl Driver {
         self.table_error = table_error(&input).cloned();
         self.publisher.events.at(now);
         self.protocol.handle(now, input, &mut effects);
-        // Before the effects: a task that one of them wakes finds the new state.
+        // Published before the effects, so that a task that an effect wakes finds the new state.
         self.publisher.update(&self.protocol, now.mono);
         for effect in effects.drain(..) {
             self.carry_out(effect);
@@ -253,5 +253,6 @@ pub(super) const INBOX: usize = 4096;
 pub(super) const REQUESTS: usize = 256;
 /// How long a transport may take to shut down; a good one takes a second at most.
 const CLOSING: Duration = Duration::from_secs(2);
-/// A driver without an input for this long does not run: its own lag task gives one twice a second.
+/// Without an input for this long, the driver does not run: its own lag task sends one twice a
+/// second.
 pub(super) const SILENT: Duration = Duration::from_secs(30);

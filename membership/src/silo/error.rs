@@ -79,7 +79,7 @@ pub enum RequestError {
     /// `Refused`.)
     #[error("the silo has stopped; the table shows whether the request was carried out")]
     Stopped(Box<Termination>),
-    /// More than a thousand requests wait already.
+    /// More than a thousand requests are waiting.
     #[error("too many requests are waiting: try again later")]
     TooMany,
     /// The table could not be read.

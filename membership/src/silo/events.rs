@@ -9,7 +9,7 @@ use membership_core::protocol::{JoinProgress, Notice, Observation, TableState, T
 use membership_core::{ClusterView, MonoTime, Now, SiloAddress, TableError, WallTime};
 use tokio::sync::broadcast::{self, Receiver, Sender, WeakSender, error::RecvError};
 
-/// So many events wait for a slow reader; it then misses the oldest.
+/// The stream holds this many events for a slow reader; after that, the reader misses the oldest.
 const CAPACITY: usize = 256;
 
 /// Something that happened to a silo.
@@ -20,8 +20,8 @@ pub struct Event {
     pub at: WallTime,
     /// When, by this process's monotonic clock: see [`Silo::now`](super::Silo::now).
     pub mono: MonoTime,
-    /// The version of the table that it belongs to: the one that says it, or else the version of
-    /// the silo's view at that time. 0 before the first view.
+    /// The version of the table that the event belongs to: the version that reports it, or else the
+    /// version of the silo's view at that time. 0 before the first view.
     pub version: u64,
     /// What happened.
     pub kind: EventKind,
@@ -38,7 +38,7 @@ pub enum EventKind {
         /// The silo.
         silo: SiloAddress,
     },
-    /// The silo is still joining. Comes every 5 s, with the silos that hold it up.
+    /// The silo is still joining. Comes every 5 s, with the silos that delay it.
     JoinProgress(Box<JoinProgress>),
     /// The silo joined: it is Active.
     Active {
@@ -72,18 +72,18 @@ pub enum EventKind {
         accuser: SiloAddress,
     },
     /// The table is in another state: it became unavailable, available again, unusable, or it is
-    /// not the table that this silo knew. Without the table nobody is declared dead and everybody
-    /// keeps running.
+    /// not the table that this silo knew. Without the table no silo is declared dead, and all keep
+    /// running.
     Table {
         /// The state that it is in now.
         state: TableState,
         /// The error of the call that showed it, if there was one.
         error: Option<Box<TableError>>,
     },
-    /// The process stood still for longer than the failure window; the silo publishes and writes
+    /// The process did not run for longer than the failure window; the silo publishes and writes
     /// nothing until it has read the table.
     Suspended,
-    /// The silo goes on after [`Suspended`](Self::Suspended).
+    /// The silo continues after [`Suspended`](Self::Suspended).
     Resumed,
     /// The silo's mistrust in itself changed: see [`Health`](super::Health).
     HealthChanged {
@@ -110,7 +110,7 @@ pub enum EventKind {
 /// The events of a silo, from the moment at which the stream was made.
 ///
 /// The stream never slows the silo down: it holds up to 256 events, and a reader that falls behind
-/// gets [`EventKind::Missed`] and goes on with the oldest that is left. It ends after
+/// gets [`EventKind::Missed`] and continues with the oldest that is left. It ends after
 /// [`EventKind::Ended`]. It does not keep the silo running.
 ///
 /// ```no_run
@@ -198,7 +198,7 @@ impl EventSource {
     pub(super) fn subscribe(&self) -> Events {
         Events::new(match self.0.upgrade() {
             Some(sender) => sender.subscribe(),
-            // The silo has stopped: nothing more happens.
+            // The silo has stopped: no more events follow.
             None => broadcast::channel(1).1,
         })
     }
@@ -207,7 +207,7 @@ impl EventSource {
 /// The driver's side.
 pub(super) struct EventSender {
     sender: Sender<Event>,
-    /// So many missed probes in a row make a suspicion.
+    /// This many missed probes in a row make a suspicion.
     misses: u32,
     now: Now,
     version: u64,
@@ -254,7 +254,7 @@ impl EventSender {
         }
     }
 
-    /// `error` = that of the table call which led to the notice.
+    /// `error` is the error of the table call that caused the notice.
     pub(super) fn notice(
         &self,
         notice: &Notice,
@@ -318,7 +318,7 @@ impl EventSender {
     }
 
     fn send_at(&self, version: u64, kind: EventKind) {
-        // Nobody may be listening.
+        // There may be no receiver.
         let _ = self.sender.send(Event {
             at: self.now.wall,
             mono: self.now.mono,

@@ -51,7 +51,8 @@ pub(super) struct Inner {
     pub(super) stage: watch::Sender<Stage>,
     pub(super) clock: Clock,
     pub(super) cluster: ClusterName,
-    /// From when the silo became Active, in case that there is nothing newer.
+    /// The address and the view at the time when the silo became Active; used until there is a
+    /// newer view.
     pub(super) me: SiloAddress,
     pub(super) first: ClusterView,
 }
@@ -84,7 +85,8 @@ impl Silo {
 
     /// What happens to this silo from now on, as a stream: views, suspicions, votes, the table's
     /// state, the end. For logs and alerts; decide by [`view`](Self::view) and
-    /// [`health`](Self::health). [`SiloBuilder::events`](crate::SiloBuilder::events) begins before the silo joins.
+    /// [`health`](Self::health). [`SiloBuilder::events`](crate::SiloBuilder::events) begins before
+    /// the silo joins.
     #[must_use]
     pub fn events(&self) -> Events {
         self.inner.subscriber.events.subscribe()
@@ -170,7 +172,7 @@ impl Silo {
     /// silo's address in it. The silo stops when it finds out. For operators, and for applications
     /// that know for certain.
     ///
-    /// Gives the version that says so, or none if the silo was Dead already. While the table is
+    /// Returns the version of that commit, or none if the silo was Dead already. While the table is
     /// down the call waits: bound it with a timeout.
     ///
     /// # Errors
@@ -203,7 +205,7 @@ impl Silo {
         if self.inner.requests.send(request).await.is_err() {
             return stopped(self.terminated().await);
         }
-        // A request may enter the queue while the driver ends, and is then never handled.
+        // A request may enter the queue while the driver ends; then it is never handled.
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
@@ -211,7 +213,7 @@ impl Silo {
         };
         answer.or_else(|_| match self.inner.subscriber.ended() {
             Some(end) => stopped(end),
-            // The driver dropped this request alone.
+            // The driver dropped only this request.
             None => Err(RequestError::TooMany),
         })
     }
@@ -258,7 +260,7 @@ impl Silo {
     }
 
     /// Waits for the end of the silo; says why: it left, or the table says that it is Dead (cause,
-    /// votes, evidence). It never ends the process: an application that cannot go on without
+    /// votes, evidence). It never ends the process: an application that cannot continue without
     /// membership should exit when this returns, and be started again.
     ///
     /// If the silo's tokio runtime is shut down, this gives `Left { clean: false }`. Cancel safe.

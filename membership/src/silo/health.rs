@@ -33,6 +33,6 @@ pub struct Health {
     /// Not stopped for good, and its driver took an input within the last 30 s: for a liveness
     /// probe.
     pub live: bool,
-    /// After a long pause, publishing and writing nothing until the table has been read.
+    /// After a long pause, it publishes and writes nothing until the table has been read.
     pub suspended: bool,
 }

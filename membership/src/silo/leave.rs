@@ -38,13 +38,13 @@ impl Silo {
     /// Leaves without draining, and waits for the end: [`begin_leave`](Self::begin_leave) and
     /// [`LeaveGuard::finish`] in one.
     ///
-    /// Cancellation: the leave goes on in the background.
+    /// Cancellation: the leave continues in the background.
     pub async fn leave(&self) -> Termination {
         self.ask_stage(Stage::Finish);
         self.terminated().await
     }
 
-    /// Only forward; without effect after the end.
+    /// The stage only moves forward. Without effect after the end.
     pub(super) fn ask_stage(&self, wanted: Stage) {
         self.inner.stage.send_if_modified(|stage| {
             let forward = wanted > *stage;
@@ -72,7 +72,7 @@ impl LeaveGuard {
     /// [`Config::leave_timeout`](membership_core::Config::leave_timeout), however long draining
     /// took. A silo that was declared dead meanwhile ends as that.
     ///
-    /// Cancellation: the leave goes on in the background.
+    /// Cancellation: the leave continues in the background.
     pub async fn finish(self) -> Termination {
         self.silo.ask_stage(Stage::Finish);
         self.silo.terminated().await

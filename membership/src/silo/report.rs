@@ -39,7 +39,7 @@ impl Report {
         self.me.map_or_else(|| "-".to_owned(), |me| me.to_string())
     }
 
-    /// Called a few times a second, for what changes without an event.
+    /// Called a few times a second, to log changes that have no event.
     pub(super) fn tick(
         &mut self,
         protocol: &Protocol,

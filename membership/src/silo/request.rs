@@ -7,7 +7,8 @@ use membership_core::protocol::RequestId;
 use membership_core::{MonoTime, SiloAddress, TableError};
 use tokio::sync::oneshot;
 
-/// How far the silo should leave: only forward. It has a channel of its own, which is never full.
+/// How far the silo should leave; this only moves forward. It has a channel of its own, which is
+/// never full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Running,
@@ -32,7 +33,7 @@ pub(super) enum Request {
     },
 }
 
-/// The version that says so; none when the silo was Dead already.
+/// The version of the commit; none if the silo was Dead already.
 pub(super) type Evicted = Result<Option<u64>, Refusal>;
 
 enum Reply {
@@ -56,7 +57,7 @@ pub(super) struct Waiting {
     replies: BTreeMap<RequestId, Reply>,
 }
 
-/// More callers than this are refused.
+/// Further requests are refused.
 const MAX_WAITING: usize = 1024;
 
 impl Waiting {
@@ -89,7 +90,7 @@ impl Waiting {
             Answer::Applied { version } => Ok(Some(version)),
             Answer::Moot => Ok(None),
             Answer::Refused(refusal) => Err(refusal),
-            // Queued: it waits for the next commit; so does the caller.
+            // The request is queued until the next commit, and the caller waits for that.
             _ => return,
         };
         if let Some(Reply::Evicted(reply)) = self.replies.remove(&id) {

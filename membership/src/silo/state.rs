@@ -116,7 +116,7 @@ impl Subscriber {
         MonoTime::from_nanos(self.last_input.load(Ordering::Relaxed))
     }
 
-    /// The end, if it came; also if the driver was dropped with its runtime.
+    /// The end, if there is one, including the end of a driver that was dropped with its runtime.
     pub(super) fn ended(&self) -> Option<Termination> {
         let end = self.end.borrow().clone();
         end.or_else(|| self.end.has_changed().is_err().then_some(DROPPED))
@@ -134,7 +134,7 @@ impl Subscriber {
     }
 }
 
-/// The end of a silo whose driver was dropped with its runtime: its row does not say so.
+/// The end of a silo whose driver was dropped with its runtime: its row does not report the end.
 const DROPPED: Termination = Termination::Left { clean: false };
 
 #[cfg(test)]

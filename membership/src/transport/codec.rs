@@ -74,7 +74,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Message), DecodeError> {
 }
 
 /// The first part of an encoded message: the encoding and the header, which differ from receiver to
-/// receiver. Followed by [`encode_body`] it is what [`encode`] gives.
+/// receiver. The first part and [`encode_body`] together are equal to [`encode`].
 pub(super) fn encode_header(header: &Header) -> Result<Vec<u8>, EncodeError> {
     let mut bytes = Vec::with_capacity(96);
     bytes.push(ENCODING);

@@ -22,7 +22,7 @@ pub struct EncodedMessage {
     body: Bytes,
 }
 
-/// Which messages must not wait for which.
+/// The classes of messages, of which one must not wait for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lane {
@@ -64,7 +64,7 @@ impl EncodedMessage {
         self.head.len() + self.body.len()
     }
 
-    /// Whether there is nothing in it; never so for a message of the library.
+    /// Whether it is empty; never true for a message of the library.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

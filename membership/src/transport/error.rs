@@ -14,7 +14,7 @@ pub enum TransportError {
     Bind {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// `start` was called before.

@@ -1,10 +1,10 @@
-//! What a silo says of itself in a handshake.
+//! What a silo reports about itself in a handshake.
 
 use std::net::SocketAddr;
 
 use membership_core::{ClusterName, InstanceId, SiloAddress, TableId};
 
-/// Who this silo is: the first thing that it says on each connection.
+/// Who this silo is: the first thing that it sends on each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hello {
@@ -25,7 +25,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// What a silo says before it knows its epoch or has a view.
+    /// What a silo sends before it knows its epoch or has a view.
     #[must_use]
     pub const fn new(cluster: ClusterName, advertise: SocketAddr, instance: InstanceId) -> Self {
         Self {

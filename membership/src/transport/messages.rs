@@ -70,14 +70,14 @@ pub enum Inbound {
     Message {
         /// The connection that it came by.
         link: LinkId,
-        /// Who sends it, to whom, and what view the sender has.
+        /// The sender, the receiver, and the sender's view.
         header: Header,
         /// What it says.
         body: Arc<Message>,
     },
     /// A message could not be delivered. Only for better reports.
     SendFailed {
-        /// Where it was to go.
+        /// The destination.
         to: SocketAddr,
         /// Why, for people.
         reason: String,

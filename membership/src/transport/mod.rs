@@ -74,7 +74,7 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// with [`Inbox::send_failed`]. Drops everything before `start` and after `shutdown`.
     fn send(&self, to: Destination, message: EncodedMessage);
 
-    /// What later handshakes say of this silo. Existing connections stay as they are, because every
+    /// The introduction for later handshakes. Existing connections stay as they are, because every
     /// message carries newer data anyway.
     fn update(&self, silo: SiloAddress, table_id: Option<TableId>, version: u64);
 

@@ -83,8 +83,8 @@ pub fn is_dead(view: &ClusterView, silo: &SiloAddress) -> bool {
     view.status(silo) == Some(SiloStatus::Dead)
 }
 
-/// A silo on a tokio runtime of its own, so that it can end as a crashed process does: from one
-/// moment to the next, row unmarked.
+/// A silo on a tokio runtime of its own, so that it can end like a crashed process: at once,
+/// without a change of its row.
 pub struct Process {
     runtime: Option<Runtime>,
     pub silo: Silo,
@@ -128,7 +128,7 @@ impl Drop for Process {
     }
 }
 
-/// TCP, except that nothing goes out to some addresses on connections of this silo's own.
+/// TCP, but connections of this silo to some addresses send nothing.
 #[derive(Debug)]
 pub struct CutTransport {
     inner: TcpTransport,
@@ -170,7 +170,7 @@ impl Transport for CutTransport {
     }
 }
 
-/// A table that can be down, or never answer.
+/// A table that can be unavailable, or never answer.
 #[derive(Clone, Debug)]
 pub struct FaultyTable {
     inner: MemoryTable,

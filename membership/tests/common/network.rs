@@ -31,7 +31,7 @@ impl Network {
         })
     }
 
-    /// Nothing goes to this endpoint or comes from it any more.
+    /// From now on nothing is delivered to this endpoint or from it.
     pub fn cut(&self, endpoint: SocketAddr) {
         self.0.lock().unwrap().cut.insert(endpoint);
     }

@@ -155,7 +155,7 @@ async fn an_idle_connection_is_closed_and_dialled_again() {
 #[tokio::test]
 async fn a_farewell_is_sent_before_the_shutdown() {
     let (a, mut b) = (Peer::new(1).await, Peer::new(2).await);
-    // Not even dialled yet.
+    // The address is not even dialled yet.
     a.send(
         Destination::Endpoint(b.endpoint()),
         Message::Farewell {

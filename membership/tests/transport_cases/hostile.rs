@@ -126,7 +126,7 @@ async fn unfinished_messages_share_one_bound() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
-    // It never reads again after the handshake.
+    // The peer does not read after the handshake.
     let listener = TcpListener::bind(any_port()).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let hello = recorded_hello().await;
@@ -163,8 +163,7 @@ async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
 
 #[tokio::test]
 async fn a_connection_without_answers_is_replaced() {
-    // As with a peer whose machine has lost power: sends succeed, and nothing ever
-    // comes back.
+    // This is like a peer whose machine has lost power: sends succeed, and no answer ever arrives.
     let listener = TcpListener::bind(any_port()).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let hello = recorded_hello().await;

@@ -81,7 +81,7 @@ async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
     a.send(Destination::Endpoint(endpoint), snapshot(30_000));
     let (mut slow, _) = listener.accept().await.unwrap();
     slow.write_all(&hello).await.unwrap();
-    // The writer has begun, and cannot go on because the peer does not read.
+    // The writer has started, and cannot continue because the peer does not read.
     a.until(|s| s.queued_bytes == 0).await;
     a.probe(endpoint, 1);
     slow.read_exact(&mut [0; 8]).await.unwrap();

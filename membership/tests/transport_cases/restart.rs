@@ -16,7 +16,7 @@ async fn a_new_process_at_the_same_port_is_reached_within_200_ms() {
     answer(&mut b).await;
     a.message().await;
 
-    // Several restarts, of which the quickest counts: the machine may be busy with other things.
+    // Several restarts, of which the fastest counts, because the machine may be busy.
     let mut quickest = Duration::MAX;
     for restart in 0..5 {
         // A crash: the system closes the sockets.
@@ -45,8 +45,8 @@ async fn a_new_process_that_introduces_itself_replaces_the_old_connection() {
     a.probe(b.endpoint(), 1);
     answer(&mut b).await;
     a.message().await;
-    // Another process claims b's address. It gets no message by that: b's address is dialled again,
-    // and leads to b.
+    // Another process claims b's address. The claim does not bring it any message: b's address is
+    // dialled again, and leads to b.
     let claimant = TcpTransport::bind("127.0.0.1:0".parse().unwrap())
         .await
         .unwrap();

@@ -70,7 +70,7 @@ impl Peer {
         self.send_shared(to, &Arc::new(body));
     }
 
-    /// Sends a body that goes to others too.
+    /// Sends a body that other receivers get too.
     pub fn send_shared(&self, to: Destination, body: &Arc<Message>) {
         let message = self.encoder.encode(&self.header(), body).unwrap();
         self.transport.send(to, message);
@@ -101,7 +101,7 @@ impl Peer {
         }
     }
 
-    /// Until the counters say so.
+    /// Waits until the counters satisfy a condition.
     pub async fn until(&self, what: impl Fn(&TransportStats) -> bool) -> TransportStats {
         let deadline = Instant::now() + DEADLINE;
         loop {

@@ -1,4 +1,4 @@
-//! Which servers the tests can have on this machine, said before they start.
+//! Prints which servers the tests can use on this machine, before they start.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use crate::say;
 use membership_testbed::Kind;
 use membership_testbed::install::{self, Tool};
 
-/// What can be tested here, and what cannot.
+/// The shares that can be tested here, and those that cannot.
 pub struct Available {
     pub shares: Vec<&'static Share>,
-    /// A line for each store that cannot be tested: its name, and what it lacks.
+    /// A line for each store that cannot be tested: its name, and the missing tools.
     pub missing: Vec<String>,
 }
 
-/// Sorts the shares by whether this machine has what their servers need, and says so.
+/// Sorts the shares by whether this machine has what their servers need, and prints the result.
 pub fn sort(chosen: Vec<&'static Share>, containers: bool) -> Available {
     let home = install::home();
     let servers: BTreeSet<&str> = chosen
@@ -62,7 +62,7 @@ pub fn sort(chosen: Vec<&'static Share>, containers: bool) -> Available {
     }
 }
 
-/// Whether the environment names a server of the caller's own.
+/// Whether the environment names an external server.
 pub fn is_given(kind: Kind) -> bool {
     let mut variables = kind.url_variables().iter();
     variables.any(|name| std::env::var_os(name).is_some())

@@ -1,4 +1,5 @@
-//! One build of all tests with all features, so that nothing is compiled twice because of another choice of features.
+//! One build of all tests with all features, so that nothing is compiled twice because of another
+//! choice of features.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// What is built: always the same packages with the same features, whichever shares are asked for.
+/// The packages to build: always the same ones with the same features, whichever shares are
+/// requested.
 #[derive(Debug)]
 pub struct Plan {
     targets: BTreeSet<String>,
@@ -68,10 +70,10 @@ impl Plan {
         command
     }
 
-    /// Compiles the tests; the programs.
+    /// Compiles the tests; returns the programs.
     ///
     /// # Errors
-    /// What the compiler says is on standard error.
+    /// The compiler has written its errors to standard error.
     pub fn build(&self, root: &Path) -> Result<Vec<Program>, Failure> {
         let mut command = Self::command(root);
         command.args([
@@ -109,7 +111,8 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// The name in an id like `path+file:///folder/name#0.1.0` or `path+file:///folder/other#name@0.1.0`.
+/// The name in an id like `path+file:///folder/name#0.1.0` or
+/// `path+file:///folder/other#name@0.1.0`.
 fn package_name(id: &str) -> String {
     let (folder, rest) = id.rsplit_once('#').unwrap_or(("", id));
     match rest.split_once('@') {

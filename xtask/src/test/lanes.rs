@@ -1,6 +1,7 @@
 //! Shares one after the other, or side by side: the longest first, and one heavy share at a time.
 //!
-//! What a share prints stays together: with others beside it, it is shown when the share has ended.
+//! The output of a share stays together: if others run beside it, it is shown when the share has
+//! ended.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -32,7 +33,7 @@ impl Output {
         Ok(())
     }
 
-    /// Makes a command print here.
+    /// Directs the output of a command here.
     pub fn attach(&self, command: &mut Command) -> Result<(), Failure> {
         if let Self::File(file) = self {
             command.stdout(file.try_clone()?).stderr(file.try_clone()?);
@@ -51,7 +52,7 @@ impl Output {
     }
 }
 
-/// Runs all shares, as many at once as `jobs` says; their outcomes in the order in which they ended.
+/// Runs all shares, `jobs` at a time; returns their outcomes in the order in which they ended.
 pub fn run(
     shares: &[&'static Share],
     jobs: usize,
@@ -96,7 +97,7 @@ fn beside_others(share: &Share, runner: &Runner, programs: &[Program]) -> Result
     outcome
 }
 
-/// What waits, what runs, and what has ended.
+/// The shares that wait, that run, and that have ended.
 struct Lanes {
     jobs: u64,
     began: Instant,
@@ -128,7 +129,7 @@ impl Lanes {
         }
     }
 
-    /// The next share, when one may run; nothing when none waits any more.
+    /// The next share, as soon as one may run; none if no share waits any more.
     fn next(&self) -> Option<&'static Share> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -171,7 +172,7 @@ impl Lanes {
 }
 
 impl State {
-    /// Takes the first share that may run now: beside a heavy one no other heavy one.
+    /// Takes the first share that may run now: no second heavy one.
     fn take(&mut self) -> Option<&'static Share> {
         let heavy = self.running.iter().any(|(share, _)| share.heavy);
         let place = self
@@ -181,7 +182,8 @@ impl State {
         Some(self.waiting.remove(place))
     }
 
-    /// How long the rest takes: no less than its longest share, nor than what the lanes have to do.
+    /// How long the rest takes: at least as long as its longest share, and as its total time
+    /// divided by the lanes.
     fn left(&self, jobs: u64) -> Duration {
         let waiting = self.waiting.iter().map(|share| share.seconds);
         let running = self

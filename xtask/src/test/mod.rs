@@ -15,33 +15,37 @@ use build::Plan;
 use run::{LIMIT, Outcome, Runner};
 use shares::{SHARES, Share};
 
-/// Runs what a plain `cargo test` leaves out: every store against its real server, and all features. Installs servers that are missing.
+/// Runs what a plain `cargo test` leaves out: every store against its real server, and all
+/// features. Installs servers that are missing.
 ///
-/// Says first which stores this machine can test and which tools the others lack, runs what it can, and names the rest at the end.
+/// Says first which stores this machine can test and which tools the others lack, runs what it can,
+/// and names the rest at the end.
 #[derive(clap::Args)]
 pub struct Test {
-    /// Only these shares of the tests: memory, sqlite, redis, valkey, postgres, mariadb (or mysql), dynamodb (or
-    /// dynamo), mongodb, mongodb-set (three members), azure-table (or azurite), etcd, etcd-set, zookeeper (or
-    /// zk), zookeeper-set (three servers), consul, consul-set, cassandra. Several, or separated by commas. What
-    /// this machine cannot test is then an error.
+    /// Only these shares of the tests: memory, sqlite, redis, valkey, postgres, mariadb (or mysql),
+    /// dynamodb (or dynamo), mongodb, mongodb-set (three members), azure-table (or azurite), etcd,
+    /// etcd-set, zookeeper (or zk), zookeeper-set (three servers), consul, consul-set, cassandra.
+    /// Several, or separated by commas. What this machine cannot test is then an error.
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = shares::named)]
     only: Vec<&'static Share>,
     /// Fail if this machine cannot test every store.
     #[arg(long, conflicts_with = "only")]
     all: bool,
-    /// Run every case also over set-ups that repeat the suite of another one (TLS, three servers), not only the cases that differ.
+    /// Run every case also over set-ups that repeat the suite of another one (TLS, three servers),
+    /// not only the cases that differ.
     #[arg(long)]
     whole: bool,
     /// Servers as containers of a Docker engine, and not as processes of this machine.
     #[arg(long)]
     containers: bool,
-    /// How many shares run side by side: most of their time they wait for servers that a test has killed or frozen. With more than one, what a
-    /// share prints is shown when it has ended.
+    /// How many shares run side by side: most of their time they wait for servers that a test has
+    /// killed or frozen. With more than one, what a share prints is shown when it has ended.
     #[arg(long, value_name = "NUMBER", default_value_t = side_by_side(), value_parser = clap::value_parser!(u8).range(1..=16))]
     jobs: u8,
 }
 
-/// One for each core, but not more than a few: each starts servers of its own, and most need a core for a while.
+/// One for each core, but not more than a few: each starts servers of its own, and most need a core
+/// for a while.
 fn side_by_side() -> u8 {
     std::thread::available_parallelism().map_or(1, |cores| {
         u8::try_from(cores.get()).unwrap_or(u8::MAX).min(4)
@@ -63,7 +67,7 @@ pub struct Soak {
 }
 
 impl Test {
-    /// Runs them; an error if any share went wrong.
+    /// Runs the shares; an error if any of them failed.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let mut environment = environment(root, self.containers);
         if self.whole {
@@ -107,7 +111,7 @@ impl Test {
 }
 
 impl Soak {
-    /// Runs them; an error if any share went wrong.
+    /// Runs the shares; an error if any of them failed.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let mut environment = environment(root, self.containers);
         environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "soak".to_owned()));
@@ -145,8 +149,9 @@ impl Soak {
             ]);
             command.args(["--", "--include-ignored"]).current_dir(root);
             outcomes.push(runner.whole("load", command)?);
-            // Larger clusters, a floor for each kind of fault, and the experiments that take longest. chitchat's part of the whole grid is
-            // run with one of the ten seeds: with all of them it takes days.
+            // Larger clusters, a floor for each kind of fault, and the experiments that take
+            // longest. chitchat's part of the whole grid is run with one of the ten seeds: with all
+            // of them it takes days.
             for (what, arguments) in [
                 (
                     "campaign of 30 silos",
@@ -189,19 +194,20 @@ impl Soak {
 }
 
 fn environment(root: &Path, containers: bool) -> Vec<(&'static str, String)> {
-    // Runs of the suite are kept for `cargo xtask status`.
+    // Keeps the runs of the suite for `cargo xtask status`.
     let mut environment = vec![(
         status::VARIABLE,
         status::records(root).to_string_lossy().into_owned(),
     )];
     if containers {
-        // Asked for: then no engine is an error, and not a reason for another way.
+        // The caller requested containers: then a missing engine is an error, and no other kind of
+        // server is used.
         environment.push(("MEMBERSHIP_TEST_CONTAINERS", "always".to_owned()));
     }
     environment
 }
 
-/// The shares that were asked for; without any, those that `usual` says.
+/// The requested shares; without a request, those that `usual` accepts.
 fn chosen(only: &[&'static Share], usual: impl Fn(&Share) -> bool) -> Vec<&'static Share> {
     let is_asked = |share: &&Share| only.iter().any(|one| one.name == share.name);
     SHARES
@@ -229,7 +235,7 @@ fn run_shares(
         let mut kinds: Vec<_> = chosen.iter().filter_map(|share| share.server).collect();
         kinds.retain(|kind| !available::is_given(*kind));
         kinds.dedup();
-        // The shares that need it will say that it is missing.
+        // The shares that need it will report that it is missing.
         if let Err(failure) = backends::ready(&kinds) {
             say(&format!("error: {failure}"));
         }

@@ -8,29 +8,30 @@ use super::lanes::Output;
 use super::shares::{PROGRAM, Share, owner};
 use crate::Failure;
 
-/// A share that takes longer fails: somebody must look into it.
+/// A share that takes longer fails, so that the reason is investigated.
 pub const LIMIT: Duration = Duration::from_secs(300);
 /// A share that takes this many times its limit hangs, and is killed.
 const HANGS: u32 = 4;
 
-/// How a share went.
+/// The result of a share.
 #[derive(Debug)]
 pub struct Outcome {
     pub name: String,
     pub tests: usize,
     pub took: Duration,
-    /// What is wrong, one line each; nothing if everything passed.
+    /// The failures, one line each; empty if everything passed.
     pub wrong: Vec<String>,
 }
 
 /// How the tests are run.
 #[derive(Clone, Debug)]
 pub struct Runner {
-    /// Longer is wrong. Without a limit nothing is too long.
+    /// The time limit, if there is one. A share that takes longer fails.
     pub limit: Option<Duration>,
     /// Run also the tests that are ignored by default because they are long.
     pub ignored_too: bool,
-    /// Show what tests print at once, and run them one after the other, so that no test is slow because another one is busy.
+    /// Show what tests print at once, and run them one after the other, so that no test is slow
+    /// because another one is busy.
     pub watched: bool,
     /// Environment of the tests.
     pub environment: Vec<(&'static str, String)>,
@@ -137,10 +138,10 @@ impl Runner {
     }
 }
 
-/// How many tests of a program run side by side, if not as many as there are cores.
+/// How many tests of a program run side by side, if not one for each core.
 ///
-/// Tests of tables mostly wait for servers that they have killed or frozen. Tests of real silos judge whether silos answer in time, and get
-/// the cores for themselves.
+/// Tests of tables mostly wait for servers that they have killed or frozen. Tests of real silos
+/// judge whether silos answer in time, and get the cores for themselves.
 fn threads(program: &Program) -> Option<usize> {
     let is_set = std::env::var_os("RUST_TEST_THREADS").is_some();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -157,7 +158,8 @@ impl Program {
         command
     }
 
-    /// The share's tests in this program, or some of them, and how many tests the program has in all.
+    /// The share's tests in this program, or some of them, and how many tests the program has in
+    /// all.
     fn tests(&self, share: &Share, some: &[&str]) -> Result<(Vec<String>, usize), Failure> {
         let mut command = self.command();
         command.args(["--list", "--format", "terse"]).args(some);

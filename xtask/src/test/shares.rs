@@ -7,7 +7,8 @@ use membership_testbed::Kind;
 pub struct Share {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Other names. A test belongs to the share whose name, or other name, is part of its target or path.
+    /// Other names. A test belongs to the share whose name, or other name, is part of its target or
+    /// path.
     pub also: &'static [&'static str],
     /// The package with its tests. Tests that name no share belong to the package's first one.
     pub package: &'static str,
@@ -73,7 +74,7 @@ const fn by_default(share: Share) -> Share {
     }
 }
 
-/// All of them. Which tests are whose: [`owner`].
+/// All of them. [`owner`] says which tests belong to which share.
 pub const SHARES: &[Share] = &[
     by_default(plain("memory", "conformance-tests", 20)),
     by_default(plain("fault-proxy", "membership-fault-proxy", 10)),
@@ -110,7 +111,8 @@ pub const SHARES: &[Share] = &[
         Kind::MongoDb,
         185,
     ),
-    // Three members, whose primary is killed: another set-up of the same store, as Valkey is of Redis.
+    // Three members, whose primary is killed: another set-up of the same store, like Valkey for
+    // Redis.
     store(
         "mongodb-set",
         &["three_members", "replica_set"],
@@ -151,8 +153,9 @@ pub const SHARES: &[Share] = &[
         Kind::Consul,
         170,
     ),
-    // The rest belongs to no store: the launcher of the servers, the example of a provider, this program, the library's
-    // optional features, and the command that runs the suite, over a file and over one server.
+    // The other shares belong to no store: the launcher of the servers, the example of a provider,
+    // this program, the library's optional features, and the command that runs the suite, over a
+    // file and over one server.
     Share {
         also: &["launch"],
         ..plain("launcher", "membership-testbed", 60)
@@ -170,7 +173,8 @@ pub const SHARES: &[Share] = &[
 /// The package whose unit tests run again with all features, metrics among them.
 const LIBRARY: &str = "silo-membership";
 
-/// The package whose test `stores` has real silos over every store: a test's module there is the name of the store.
+/// The package whose test `stores` runs real silos over every store: the name of a test's module
+/// there is the name of the store.
 pub const PROGRAM: &str = "membership-cli";
 
 /// The test of real silos over every store.
@@ -179,7 +183,8 @@ const STORES: &str = "stores";
 /// The test of the command that runs the suite.
 const SUITE: &str = "conformance";
 
-/// Packages whose tests a plain `cargo test` has run in full: all features change nothing about them.
+/// Packages whose tests a plain `cargo test` has run in full, because features change nothing about
+/// them.
 pub const BY_DEFAULT: &[&str] = &["membership-core", "membership-sim", "membership-testing"];
 
 /// Whether an integration test of a package belongs to any share.

@@ -1,4 +1,5 @@
-//! Whether my advertised address is mine: it leads to me, and no other silo beats at it.
+//! Checks that the advertised address belongs to this silo: it leads to this process, and no other
+//! silo writes heartbeats for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,7 +11,8 @@ use crate::protocol::notice::JoinError;
 use crate::protocol::timers::Timer;
 use crate::{InstanceId, MembershipEntry, SiloAddress, SiloStatus};
 
-/// The longest host name that is kept of another silo's answer: the length that names of hosts have.
+/// Maximum length that is kept of the host name in another silo's answer: the maximum length of a
+/// DNS name.
 const MAX_HOST_NAME: usize = 253;
 
 impl Joiner {
@@ -21,7 +23,7 @@ impl Joiner {
         ctx.set_timer(Timer::Join, retry);
     }
 
-    /// My own question arrived: my advertised address leads to me.
+    /// This silo's own question arrived: the advertised address leads to this process.
     pub(crate) fn on_met_myself(&mut self, ctx: &mut Ctx, nonce: u64) {
         if self.stage == Stage::MeetMyself && nonce == self.nonce {
             self.stage = Stage::Initialize;
@@ -29,7 +31,7 @@ impl Joiner {
         }
     }
 
-    /// Somebody answered at my advertised address.
+    /// Another process answered at the advertised address.
     pub(crate) fn on_identity(
         &mut self,
         ctx: &mut Ctx,
@@ -68,8 +70,9 @@ impl Joiner {
         self.contacts.on_send_failed(to, reason);
     }
 
-    /// Older rows at my address that may be somebody else's who has the same private address, and were not watched yet. One of this host, or
-    /// of this process, is superseded at once.
+    /// Older rows at this silo's address that may belong to another host with the same private
+    /// address and were not watched yet. A row of this host or of this process is superseded at
+    /// once.
     pub(super) fn strangers(&self, ctx: &Ctx) -> BTreeSet<SiloAddress> {
         let id = &ctx.identity;
         let strange = |e: &&MembershipEntry| {

@@ -1,4 +1,5 @@
-//! A join that fails: the row is ended before the error is reported, whatever became of its commit.
+//! Ends a failed join: the row is ended before the error is reported, whatever the outcome of its
+//! commit.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +18,7 @@ impl Joiner {
         Step::Failed(self.failure.take().unwrap_or(JoinError::Stopped))
     }
 
-    /// Ends the join; if my row is in, or may be, it is ended first.
+    /// Fails the join. If this silo's row is in the table, or may be, the row is ended first.
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, error: JoinError) -> Step {
         self.failure.get_or_insert(error);
         ctx.timers.clear(Timer::JoinProgress);
@@ -53,14 +54,14 @@ impl Joiner {
         }
     }
 
-    /// Once the join has failed: take my row back, whatever became of it.
+    /// After a failure: ends this silo's row, whatever the outcome of the commit that inserts it.
     pub(crate) fn end_row(&mut self, ctx: &mut Ctx, writer: &mut Writer) -> Step {
         if self.stage != Stage::Failing {
             return Step::Nothing;
         }
         writer.withdraw(|a| matches!(a, Action::Join(_) | Action::BecomeActive { .. }));
         if ctx.status == SiloStatus::Created {
-            // No row of mine is in, unless a commit that is under way, or of unknown outcome, brings it.
+            // There is no row, unless a commit that is under way or of unknown outcome inserts it.
             return if writer.has(|a| matches!(a, Action::Join(_))) {
                 Step::Nothing
             } else {

@@ -1,5 +1,5 @@
-//! From nothing to Active: meet myself at my own address, read the table, choose an epoch, put my row in, have two-way contact with
-//! every Active silo that is not stale, become Active. Invariant P9.
+//! The join: dial the own advertised address, read the table, choose an epoch, insert the row,
+//! establish two-way contact with every Active silo that is not stale, become Active. Invariant P9.
 
 mod address;
 mod ending;
@@ -22,30 +22,30 @@ use crate::{
     SiloStatus, TableError, TableId,
 };
 
-/// Back-off after an activation is refused: usually another silo became Active meanwhile and must be
-/// contacted first.
+/// Back-off after an activation is refused: usually another silo became Active meanwhile and must
+/// be contacted first.
 const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
     Idle,
-    /// Dialling my own advertised address.
+    /// Dialling the own advertised address.
     MeetMyself,
-    /// Creating or finding the table.
+    /// Creating the table, or finding it.
     Initialize,
-    /// Reading it for the first time.
+    /// Reading the table for the first time.
     FirstRead,
-    /// Watching whether an older row at my address, from another host, still beats.
+    /// Watching whether an older row of another host at this silo's address still gets heartbeats.
     WatchAddress {
         counters: BTreeMap<SiloAddress, Option<u64>>,
         until: MonoTime,
     },
-    /// My row is on its way.
+    /// Inserting the row.
     Insert,
-    /// Contacting everybody.
+    /// Establishing two-way contact.
     Contact,
-    /// Failed: my row is being ended before I say so.
+    /// Failed; the row is being ended before the failure is reported.
     Failing,
     Done,
 }
@@ -56,22 +56,23 @@ pub(crate) struct Joiner {
     began: MonoTime,
     nonce: u64,
     call: Option<CallId>,
-    /// Older rows at my address, of other hosts, whose heartbeat stood still while I watched.
+    /// Older rows of other hosts at this silo's address whose heartbeat stood still while it was
+    /// watched.
     watched: BTreeSet<SiloAddress>,
     pub(crate) contacts: Contacts,
-    /// Becoming Active was refused: the table is read before the next attempt, and not at its full speed.
+    /// When to attempt activation again after a refusal. The table is read before that.
     again_at: MonoTime,
     last_error: Option<String>,
     last_table_error: Option<TableError>,
     failure: Option<JoinError>,
 }
 
-/// What the join asks of the whole machine.
+/// The result of a step of the join.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// My row may be in now.
+    /// Nothing has ended.
     Nothing,
-    /// The join has failed and no row of mine is in the table.
+    /// The join has failed and this silo has no row in the table that is not Dead.
     Failed(JoinError),
 }
 
@@ -84,12 +85,12 @@ impl Joiner {
         !matches!(self.stage, Stage::Idle | Stage::Done)
     }
 
-    /// The row is not in, or its end is what is waited for.
+    /// Whether the join has failed and its row is being ended.
     pub(crate) fn is_failing(&self) -> bool {
         self.stage == Stage::Failing
     }
 
-    /// A row of mine is in the table, or may come to be.
+    /// Whether this silo's row is in the table or may still be inserted.
     pub(crate) fn row_may_be_in(&self) -> bool {
         matches!(self.stage, Stage::Insert | Stage::Contact | Stage::Failing)
     }
@@ -97,7 +98,7 @@ impl Joiner {
     pub(crate) fn start(&mut self, ctx: &mut Ctx) {
         self.began = ctx.mono();
         self.stage = Stage::MeetMyself;
-        // One for all attempts: an answer may take longer than the time to the next one.
+        // One nonce for all attempts: an answer may take longer than the time between two attempts.
         self.nonce = ctx.random();
         ctx.set_timer(Timer::JoinDeadline, ctx.config.max_join_attempt_time);
         ctx.set_timer(Timer::JoinProgress, PROGRESS_PERIOD);
@@ -132,7 +133,7 @@ impl Joiner {
         Step::Nothing
     }
 
-    /// A table call failed while joining: some errors end the join, the others only delay it.
+    /// Handles a failed table call during the join: some errors end the join, the others delay it.
     pub(crate) fn on_table_error(&mut self, ctx: &mut Ctx, error: TableError) -> Step {
         if !self.is_joining() || self.stage == Stage::Failing {
             return Step::Nothing;
@@ -150,7 +151,7 @@ impl Joiner {
         Step::Nothing
     }
 
-    /// A read succeeded (the view is in the context), sent at `sent`.
+    /// Handles a successful read that was sent at `sent`; the view is in the context.
     pub(crate) fn on_read(
         &mut self,
         ctx: &mut Ctx,
@@ -223,7 +224,7 @@ impl Joiner {
             .as_millis()
             .max(newest.map_or(1, |e| e.saturating_add(1)));
         ctx.me = SiloAddress::at(endpoint, epoch);
-        // How long a join may take is the cluster's to say.
+        // The cluster's settings decide how long a join may take.
         ctx.timers.set(
             Timer::JoinDeadline,
             self.began + ctx.settings().max_join_attempt_time,
@@ -248,7 +249,7 @@ impl Joiner {
         writer.submit(ctx, Action::Join(Box::new(entry)));
     }
 
-    /// An intent of the join is settled.
+    /// Handles the answer to an intent of the join.
     pub(crate) fn on_answer(
         &mut self,
         ctx: &mut Ctx,
@@ -272,7 +273,7 @@ impl Joiner {
             (Action::Join(_), Answer::Applied { .. } | Answer::Moot)
                 if self.stage == Stage::Failing =>
             {
-                // It landed after I had given up.
+                // The row was inserted after the join had failed.
                 ctx.status = SiloStatus::Joining;
                 writer.submit(ctx, Action::Leave { silo: ctx.me });
                 Step::Nothing
@@ -308,10 +309,11 @@ impl Joiner {
         }
     }
 
-    /// I am Active, by the answer to my commit or by a view that somebody else told me: what becomes of that answer, and when, no longer
-    /// matters to the join.
+    /// This silo is Active, according to the answer to its commit or to a view from another silo.
+    /// The answer to the commit no longer matters to the join.
     ///
-    /// Also when my time was up in the meantime, unless my end is under way: it is taken back.
+    /// This also applies after the deadline: the intent to end the row is withdrawn, unless it is
+    /// already under way.
     pub(crate) fn on_active(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         let in_time = match self.stage {
             Stage::Contact => true,
@@ -368,7 +370,8 @@ impl Joiner {
         Step::Nothing
     }
 
-    /// What there is to do before anything is written: becomes Active when nobody is missing, and takes back what must not be written now.
+    /// Called before anything is written: becomes Active when no contact is missing, and withdraws
+    /// intents that must not be written now.
     pub(crate) fn poll(
         &mut self,
         ctx: &mut Ctx,
@@ -378,7 +381,8 @@ impl Joiner {
         match self.stage {
             Stage::Failing => return self.end_row(ctx, writer),
             Stage::Insert => {
-                // Somebody else was first at my address: it is watched before it is superseded.
+                // Another silo's row is at this silo's address: it is watched before it is
+                // superseded.
                 let strangers = self.strangers(ctx);
                 if !strangers.is_empty() && writer.withdraw(|a| matches!(a, Action::Join(_))) {
                     self.watch(ctx, strangers.into_iter().map(|s| (s, None)).collect());
@@ -402,7 +406,7 @@ impl Joiner {
         Step::Nothing
     }
 
-    /// Whether staleness decides about my join, so that heartbeats should be read often.
+    /// Whether the join depends on staleness, so that heartbeats must be read often.
     pub(crate) fn waits(&mut self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
         self.stage == Stage::Contact && self.contacts.lacks_any(ctx, passed)
     }

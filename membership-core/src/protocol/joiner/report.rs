@@ -1,4 +1,4 @@
-//! What a join is waiting for, as people read it: progress and the error at the deadline.
+//! Reports what a join waits for: progress, and the error at the deadline.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

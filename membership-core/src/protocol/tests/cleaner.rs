@@ -1,11 +1,11 @@
-//! Who removes the rows of the dead, and when.
+//! Which silo removes the rows of Dead silos, and when.
 
 use super::super::cleaner::Cleaner;
 use super::super::writer::Writer;
 use super::*;
 use crate::intent::Action;
 
-/// Silo 9 left two hours ago; I am the leader unless somebody else is.
+/// Silo 9 left two hours ago; the leader is silo 1, which is tested, or silo 2.
 fn old_grave(leader: u8) -> Ctx {
     let mut ctx = ctx();
     let mut rows = actives([1, 2]);
@@ -31,7 +31,7 @@ fn cleans(ctx: &mut Ctx, minutes: u32) -> bool {
 }
 
 #[test]
-fn only_the_leader_cleans_and_only_what_it_saw_dead_for_two_minutes() {
+fn only_the_leader_cleans_and_only_rows_seen_dead_for_two_minutes() {
     assert!(
         !cleans(&mut old_grave(1), 2),
         "its clock alone says that the silo died long ago"
@@ -41,7 +41,7 @@ fn only_the_leader_cleans_and_only_what_it_saw_dead_for_two_minutes() {
 }
 
 #[test]
-fn nobody_cleans_while_suspended_or_in_another_table() {
+fn a_suspended_silo_or_one_with_another_table_does_not_clean() {
     let mut ctx = old_grave(1);
     ctx.suspended = true;
     assert!(!cleans(&mut ctx, 5));

@@ -1,4 +1,4 @@
-//! What may become the view. Invariants P1 to P3, clause T16.
+//! Which snapshots may become the view. Invariants P1 to P3, clause T16.
 
 use super::super::gate::ends_me;
 use super::*;
@@ -42,7 +42,7 @@ fn only_larger_versions_of_the_same_table_pass() {
 }
 
 #[test]
-fn the_same_version_with_other_rows_is_another_past() {
+fn the_same_version_with_other_rows_is_a_rollback() {
     let mut ctx = at_version_5();
     assert_eq!(
         pass(&mut ctx, snapshot(5, actives([1, 3])), Source::Read),
@@ -55,7 +55,7 @@ fn the_same_version_with_other_rows_is_another_past() {
 }
 
 #[test]
-fn what_a_message_says_of_my_end_or_of_the_far_future_is_confirmed_by_a_read() {
+fn a_message_about_the_own_end_or_a_far_version_needs_a_read() {
     let mut ctx = at_version_5();
     let dead = vec![
         entry(silo(1), SiloStatus::Dead),
@@ -81,9 +81,9 @@ fn what_a_message_says_of_my_end_or_of_the_far_future_is_confirmed_by_a_read() {
 }
 
 #[test]
-fn a_fork_that_later_commits_hide_from_the_version_row_is_told_by_the_rows() {
+fn rows_show_a_fork_that_the_version_row_no_longer_shows() {
     let mut ctx = at_version_5();
-    // 20 versions on, with a row from version 4 that I never saw.
+    // 20 versions later, with a row from version 4 that this silo never saw.
     let mut far = snapshot(25, actives([1, 2]));
     let mut stranger = entry(silo(7), SiloStatus::Active);
     stranger.written_at = 4;
@@ -99,7 +99,7 @@ fn a_fork_that_later_commits_hide_from_the_version_row_is_told_by_the_rows() {
 }
 
 #[test]
-fn nobody_returns_from_the_dead() {
+fn no_dead_silo_becomes_alive() {
     let mut ctx = ctx();
     believe(
         &mut ctx,
@@ -122,7 +122,7 @@ fn nobody_returns_from_the_dead() {
 }
 
 #[test]
-fn a_damaged_row_of_mine_is_not_my_end_but_a_newer_process_at_my_address_is() {
+fn a_damaged_own_row_is_no_end_but_a_newer_process_is() {
     let ctx = at_version_5();
     let mut damaged = snapshot(6, actives([2]));
     assert!(ends_me(&ctx, &damaged), "removed");
@@ -139,7 +139,7 @@ fn a_damaged_row_of_mine_is_not_my_end_but_a_newer_process_at_my_address_is() {
 }
 
 #[test]
-fn a_vote_that_was_old_when_i_read_again_is_not_taken_for_a_fresh_one() {
+fn an_old_vote_first_seen_after_an_outage_is_not_fresh() {
     let with_vote = |version| {
         let mut rows = actives([1, 2, 3]);
         rows[2].suspicions.push(vote(2, NOON.minus(secs(100_000))));

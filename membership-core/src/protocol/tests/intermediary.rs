@@ -1,4 +1,4 @@
-//! Probing on another silo's behalf, and when that gives a vote.
+//! Indirect probes on the request of another silo, and when they give a vote.
 
 use super::super::intermediary::{Intermediary, Request};
 use super::super::message::IndirectOutcome;
@@ -26,7 +26,7 @@ fn asked(timeout: Duration) -> (Ctx, Intermediary) {
     (ctx, machine)
 }
 
-/// Lets both probes time out and gives the answer.
+/// Lets both probes time out and returns the reply.
 fn silence(
     ctx: &mut Ctx,
     machine: &mut Intermediary,
@@ -74,7 +74,7 @@ fn two_failed_probes_and_good_health_give_a_vote() {
 }
 
 #[test]
-fn network_trouble_gives_a_no_without_a_vote_and_local_trouble_says_nothing() {
+fn network_trouble_gives_a_no_without_a_vote_and_local_trouble_unknown() {
     let (mut ctx, mut machine) = asked(secs(5));
     assert_eq!(
         silence(&mut ctx, &mut machine, 1, 0),
@@ -87,9 +87,9 @@ fn network_trouble_gives_a_no_without_a_vote_and_local_trouble_says_nothing() {
     );
 }
 
-/// Who has that address in the table of the others may be another silo than the one I know.
+/// In the table of the other silos, the suspect's address may belong to another silo.
 #[test]
-fn who_knows_another_table_cannot_say() {
+fn an_intermediary_with_another_table_answers_unknown() {
     let (mut ctx, mut machine) = asked(secs(5));
     ctx.set_table_state(TableState::Changed(Discontinuity::RolledBack));
     assert_eq!(
@@ -111,7 +111,7 @@ fn who_knows_another_table_cannot_say() {
 }
 
 #[test]
-fn whoever_allows_no_time_gets_no_vote_for_nothing() {
+fn a_request_with_a_zero_timeout_gets_a_real_probe() {
     for timeout in [Duration::ZERO, Duration::MAX] {
         let (mut ctx, mut machine) = asked(timeout);
         let second = ctx.timers.next().unwrap().since(ctx.now.mono);
@@ -141,7 +141,7 @@ fn an_answer_is_a_yes_and_a_pause_makes_it_unknown() {
 }
 
 #[test]
-fn who_does_not_know_the_suspect_at_that_epoch_cannot_say() {
+fn an_intermediary_that_does_not_know_the_epoch_answers_unknown() {
     let (mut ctx, mut machine) = asked(secs(5));
     let suspect = silo(3).with_epoch(9);
     sent(&mut ctx);

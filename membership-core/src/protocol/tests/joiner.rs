@@ -1,4 +1,4 @@
-//! From nothing to Active. Invariant P9.
+//! The join, from Created to Active. Invariant P9.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn newcomer() -> Ctx {
     ctx
 }
 
-/// Started, met itself, and about to read a table with these rows.
+/// A silo that has started, has reached itself, and is about to read a table with these rows.
 fn first_read(rows: Vec<MembershipEntry>, beats: &Heartbeats) -> (Ctx, Joiner, Writer) {
     let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
     joiner.start(&mut ctx);
@@ -60,7 +60,7 @@ fn stranger(epoch: u64) -> (MembershipEntry, Heartbeats) {
 }
 
 #[test]
-fn only_an_answer_to_my_own_question_says_that_the_address_is_in_use() {
+fn only_an_answer_to_the_own_question_shows_an_address_in_use() {
     let (mut ctx, mut joiner) = (newcomer(), Joiner::default());
     joiner.start(&mut ctx);
     let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
@@ -83,7 +83,7 @@ fn only_an_answer_to_my_own_question_says_that_the_address_is_in_use() {
 }
 
 #[test]
-fn a_clock_set_back_locks_no_host_out() {
+fn a_host_whose_clock_was_set_back_can_join() {
     let mut old = entry(silo(1).with_epoch(NOON.as_millis() + 5), SiloStatus::Dead);
     old.info.host_name = "host-1".to_owned();
     let (ctx, _, writer) = first_read(vec![old], &Heartbeats::default());
@@ -92,7 +92,7 @@ fn a_clock_set_back_locks_no_host_out() {
 }
 
 #[test]
-fn an_older_row_of_another_host_is_watched_and_superseded_only_if_it_stands_still() {
+fn an_older_row_of_another_host_is_superseded_only_if_it_is_stale() {
     for beats_on in [false, true] {
         let (row, mut beats) = stranger(3);
         let (mut ctx, mut joiner, mut writer) = first_read(vec![row.clone()], &beats);
@@ -100,7 +100,7 @@ fn an_older_row_of_another_host_is_watched_and_superseded_only_if_it_stands_stil
         pass_time(&mut ctx, secs(14));
         let early = ctx.now.mono;
         pass_time(&mut ctx, secs(2));
-        // This read was sent too early to say anything about the whole time.
+        // This read was sent too early to cover the whole period.
         assert!(matches!(
             joiner.on_read(&mut ctx, &mut writer, early, Some(&beats)),
             Step::Nothing
@@ -126,10 +126,11 @@ fn an_older_row_of_another_host_is_watched_and_superseded_only_if_it_stands_stil
 }
 
 #[test]
-fn one_that_was_first_at_my_address_is_watched_too() {
+fn a_row_inserted_first_at_the_same_address_is_watched_too() {
     let (mut ctx, mut joiner, mut writer) = first_read(Vec::new(), &Heartbeats::default());
     assert!(inserts(&writer));
-    // A conflict: meanwhile somebody else inserted a row with my address and an older epoch.
+    // A conflict: meanwhile another process inserted a row at this silo's address with an older
+    // epoch.
     let (row, beats) = stranger(3);
     believe(&mut ctx, snapshot(6, vec![row]));
     joiner.poll(
@@ -158,7 +159,7 @@ fn one_that_was_first_at_my_address_is_watched_too() {
 }
 
 #[test]
-fn a_row_that_is_removed_while_it_is_watched_does_not_beat() {
+fn a_watched_row_that_is_removed_is_stale() {
     let (row, beats) = stranger(3);
     let (mut ctx, mut joiner, mut writer) = first_read(vec![row], &beats);
     pass_time(&mut ctx, secs(16));
@@ -185,7 +186,7 @@ fn a_join_that_is_stopped_before_its_row_was_sent_never_sends_it() {
 }
 
 #[test]
-fn who_becomes_active_at_the_last_moment_has_joined_unless_it_was_stopped() {
+fn an_activation_at_the_deadline_completes_the_join_unless_stopped() {
     for stopped in [false, true] {
         let (mut ctx, mut joiner, mut writer) = first_read(Vec::new(), &Heartbeats::default());
         let mine = Action::Join(Box::new(entry(ctx.me, SiloStatus::Joining)));
@@ -203,7 +204,7 @@ fn who_becomes_active_at_the_last_moment_has_joined_unless_it_was_stopped() {
             joiner.on_deadline(&mut ctx, &mut writer, &BTreeSet::new());
         }
         assert!(joiner.is_failing() && writer.has(|a| matches!(a, Action::Leave { .. })));
-        // What was under way has landed.
+        // The commit that was under way has succeeded.
         joiner.on_active(&mut ctx, &mut writer);
         assert_eq!(
             (
@@ -216,7 +217,7 @@ fn who_becomes_active_at_the_last_moment_has_joined_unless_it_was_stopped() {
 }
 
 #[test]
-fn how_long_a_join_may_take_is_the_tables_to_say() {
+fn the_table_sets_the_deadline_of_a_join() {
     let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
     joiner.start(&mut ctx);
     let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
@@ -241,12 +242,12 @@ fn how_long_a_join_may_take_is_the_tables_to_say() {
 }
 
 #[test]
-fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
+fn contact_is_needed_both_ways_also_with_an_old_heartbeat() {
     let mut ctx = ctx();
     ctx.status = SiloStatus::Joining;
     believe(&mut ctx, snapshot(5, actives([2, 3])));
     let mut contacts = Contacts::default();
-    // By my clock, which may be wrong, everybody's last heartbeat is an hour old.
+    // By this silo's clock, which may be wrong, the last heartbeat of every silo is an hour old.
     let beat = Heartbeat {
         counter: 7,
         at: NOON.minus(secs(3600)),

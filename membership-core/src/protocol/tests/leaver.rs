@@ -1,4 +1,4 @@
-//! The way out.
+//! The leave.
 
 use super::super::leaver::Leaver;
 use super::super::timers::Timer;
@@ -13,7 +13,7 @@ fn here() -> (Ctx, Leaver, Writer) {
 }
 
 #[test]
-fn first_it_is_published_then_the_application_drains_then_the_row_ends() {
+fn a_leave_is_published_then_drained_then_the_row_ends() {
     let (mut ctx, mut leaver, mut writer) = here();
     leaver.begin(&mut ctx, &mut writer);
     assert!(writer.has(|a| matches!(a, Action::BeginShutdown { fast: false, .. })));
@@ -34,7 +34,7 @@ fn first_it_is_published_then_the_application_drains_then_the_row_ends() {
 }
 
 #[test]
-fn with_the_table_down_it_takes_no_longer_than_the_timeout() {
+fn with_the_table_down_a_leave_ends_at_its_timeout() {
     let (mut ctx, mut leaver, mut writer) = here();
     let began = ctx.now.mono;
     leaver.finish(&mut ctx, &mut writer);
@@ -50,7 +50,7 @@ fn with_the_table_down_it_takes_no_longer_than_the_timeout() {
 }
 
 #[test]
-fn who_stops_drains_nothing_and_accuses_nobody_any_more() {
+fn a_silo_that_stops_does_not_drain_and_does_not_accuse() {
     let (mut ctx, mut leaver, mut writer) = here();
     leaver.stop(&mut ctx, &mut writer);
     assert!(

@@ -1,4 +1,5 @@
-//! The small machines alone, one file each, in virtual time; and all of them together, fed with nonsense.
+//! Tests of the single machines, one file each, in virtual time; and of the whole protocol with
+//! random input.
 
 mod cleaner;
 mod gate;
@@ -29,7 +30,7 @@ use crate::{
     Snapshot, Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
 };
 
-/// When every test begins, by the wall clock.
+/// The wall-clock time at which every test begins.
 const NOON: WallTime = WallTime::from_millis(1_795_000_000_000);
 const LIMITS: TableLimits = TableLimits::new(100, 65_536, 1 << 20, 5_000);
 
@@ -41,7 +42,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// The n-th silo; mine is the first.
+/// The n-th silo; the tested silo is the first.
 fn silo(n: u8) -> SiloAddress {
     SiloAddress::new([10, 0, 0, n].into(), 7100, 1)
 }
@@ -63,7 +64,7 @@ fn setup() -> Setup {
     Setup::new(identity, Config::default(), LIMITS, 7)
 }
 
-/// I am silo 1, Active, an hour after my start.
+/// The tested silo: silo 1, Active, an hour after its start.
 fn ctx() -> Ctx {
     let mut ctx = Ctx::new(setup());
     ctx.now = Now {
@@ -104,7 +105,7 @@ fn commit_id(version: u64) -> CommitId {
     CommitId::new(u128::from(version) + 77)
 }
 
-/// The table at a version, with these rows, all of them written at it.
+/// The table at a version with these rows, all written at that version.
 fn snapshot(version: u64, entries: Vec<MembershipEntry>) -> Snapshot {
     snapshot_with(version, entries, SharedSettings::default())
 }
@@ -129,7 +130,7 @@ fn snapshot_with(
     Snapshot::new(row.token(&[]), row, rows)
 }
 
-/// I read this just now.
+/// Adopts a snapshot as if it had just been read.
 fn believe(ctx: &mut Ctx, snapshot: Snapshot) {
     assert_eq!(pass(ctx, snapshot, Source::Read), Passage::Adopted);
     ctx.confirm(ctx.now.mono);
@@ -144,7 +145,7 @@ fn vote(accuser: u8, at: WallTime) -> Suspicion {
     )
 }
 
-/// What was sent since the last look, with whom it was meant for.
+/// The messages that were sent since the last call, each with its intended receiver.
 fn sent(ctx: &mut Ctx) -> Vec<(Option<SiloAddress>, Message)> {
     let sends = |e| match e {
         Effect::Send { header, body, to } => {

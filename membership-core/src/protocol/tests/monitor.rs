@@ -1,4 +1,4 @@
-//! Am I the sick one?
+//! The health score of this silo.
 
 use super::super::monitor::Monitor;
 use super::*;
@@ -21,7 +21,7 @@ fn a_late_executor_is_a_local_reason_for_a_failure_window() {
 }
 
 #[test]
-fn silence_counts_only_where_somebody_should_speak_and_for_long_enough() {
+fn silence_counts_only_with_targets_and_after_a_failure_window() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
     let mut m = Monitor::default();
@@ -42,7 +42,7 @@ fn silence_counts_only_where_somebody_should_speak_and_for_long_enough() {
 }
 
 #[test]
-fn who_is_not_active_feels_as_bad_as_can_be() {
+fn a_silo_that_is_not_active_has_the_worst_score() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1])));
     ctx.status = SiloStatus::ShuttingDown;

@@ -1,4 +1,4 @@
-//! Views that spread, and what strangers may make me do.
+//! The spread of views, and limits on what unknown senders can cause.
 
 use super::super::LinkId;
 use super::super::disseminator::{Call, Disseminator};
@@ -29,7 +29,7 @@ fn header(version: u64, digest: u128) -> Header {
 }
 
 #[test]
-fn whoever_is_behind_asks_once_in_a_while_however_large_the_lie() {
+fn a_silo_with_an_older_view_asks_at_a_limited_rate() {
     let (mut ctx, mut machine) = here();
     for _ in 0..100 {
         assert_eq!(
@@ -44,7 +44,7 @@ fn whoever_is_behind_asks_once_in_a_while_however_large_the_lie() {
 }
 
 #[test]
-fn another_digest_for_the_same_version_calls_for_a_read_but_not_for_many() {
+fn another_digest_for_the_same_version_causes_one_read() {
     let (mut ctx, mut machine) = here();
     assert_eq!(
         machine.on_peer_version(&mut ctx, LINK, &header(5, 1)),
@@ -102,7 +102,7 @@ fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
 }
 
 #[test]
-fn everything_is_sent_to_one_asker_only_once_in_a_while() {
+fn a_whole_view_is_sent_to_one_peer_at_a_limited_rate() {
     let (mut ctx, mut machine) = here();
     for _ in 0..100 {
         machine.on_ask(&mut ctx, LINK, silo(2), None, 0);
@@ -115,7 +115,7 @@ fn everything_is_sent_to_one_asker_only_once_in_a_while() {
 }
 
 #[test]
-fn the_dead_are_told_once_in_a_while() {
+fn a_dead_peer_is_told_at_a_limited_rate() {
     let (mut ctx, mut machine) = here();
     for _ in 0..10 {
         machine.on_dead_peer(&mut ctx, LINK, silo(9));
@@ -130,7 +130,7 @@ fn the_dead_are_told_once_in_a_while() {
 }
 
 #[test]
-fn a_commit_and_a_farewell_go_to_everybody_alive_once() {
+fn a_commit_and_a_farewell_are_sent_once_to_each_alive_silo() {
     let (mut ctx, mut machine) = here();
     machine.on_commit(&mut ctx, 4);
     let to: Vec<_> = sent(&mut ctx)

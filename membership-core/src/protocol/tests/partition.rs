@@ -1,11 +1,12 @@
-//! Am I on the larger side? Invariant P11.
+//! The partition check: which side is the larger one. Invariant P11.
 
 use std::collections::BTreeSet;
 
 use super::super::partition::PartitionCheck;
 use super::*;
 
-/// A check against silo `suspect` among these Active ones, with answers from `answering`: whether it may be voted out, if it was silent.
+/// Runs a check against silo `suspect` among these Active silos, with answers from `answering`.
+/// Returns whether it may be voted against, if it did not answer.
 fn check(leader: u8, active: &[u8], suspect: u8, answering: &[u8], stuck: bool) -> Option<bool> {
     let mut ctx = ctx();
     let mut rows = actives(active.iter().copied());
@@ -54,7 +55,7 @@ fn check(leader: u8, active: &[u8], suspect: u8, answering: &[u8], stuck: bool) 
 }
 
 #[test]
-fn a_majority_that_i_reach_may_vote_and_a_minority_may_not() {
+fn a_silo_that_reaches_a_majority_may_vote() {
     assert_eq!(
         check(1, &[1, 2, 3, 4, 5], 5, &[2, 3], false),
         Some(true),
@@ -64,7 +65,7 @@ fn a_majority_that_i_reach_may_vote_and_a_minority_may_not() {
 }
 
 #[test]
-fn of_two_halves_the_one_with_the_leader_votes() {
+fn of_two_equal_halves_the_one_with_the_leader_votes() {
     assert_eq!(
         check(1, &[1, 2, 3, 4], 4, &[2], false),
         Some(true),
@@ -78,12 +79,12 @@ fn of_two_halves_the_one_with_the_leader_votes() {
 }
 
 #[test]
-fn one_of_two_never_votes_by_itself() {
+fn one_silo_of_two_never_votes_alone() {
     assert_eq!(check(1, &[1, 2], 2, &[], false), Some(false));
 }
 
 #[test]
-fn a_suspect_that_answers_is_alive_unless_it_is_accused_of_being_stuck() {
+fn a_suspect_that_answers_is_cleared_unless_it_is_stuck() {
     assert_eq!(check(1, &[1, 2, 3, 4], 4, &[2, 3, 4], false), None);
     assert_eq!(
         check(1, &[1, 2, 3], 9, &[2, 3, 9], true),

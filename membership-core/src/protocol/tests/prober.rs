@@ -1,4 +1,4 @@
-//! Misses, the indirect last miss, evidence of life.
+//! Misses, the indirect last probe, and evidence of life.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ fn probing(n: u8) -> (Ctx, Prober) {
     (ctx, prober)
 }
 
-/// Lets time pass to the next probe of silo 2; the others answer at once. What was sent for silo 2.
+/// Lets time pass until the next probe of silo 2 and returns its message; the other silos answer at
+/// once.
 fn next_probe(ctx: &mut Ctx, prober: &mut Prober) -> Message {
     loop {
         let by = ctx.timers.next().unwrap().since(ctx.now.mono);
@@ -39,7 +40,7 @@ fn next_probe(ctx: &mut Ctx, prober: &mut Prober) -> Message {
 }
 
 #[test]
-fn the_last_miss_is_indirect_and_comes_with_the_vote_of_who_consents() {
+fn the_last_probe_is_indirect_and_may_bring_a_consent() {
     let (mut ctx, mut prober) = probing(4);
     for _ in 0..3 {
         assert!(
@@ -102,7 +103,7 @@ fn next_indirect(ctx: &mut Ctx, prober: &mut Prober) -> Message {
 }
 
 #[test]
-fn who_does_not_answer_the_last_probe_within_half_its_time_is_doubted() {
+fn a_silo_silent_for_half_the_last_probe_is_doubted() {
     let (mut ctx, mut prober) = probing(4);
     let Message::IndirectProbe { round, timeout, .. } = next_indirect(&mut ctx, &mut prober) else {
         panic!("not indirect")
@@ -121,7 +122,7 @@ fn who_does_not_answer_the_last_probe_within_half_its_time_is_doubted() {
 }
 
 #[test]
-fn unknown_is_no_miss_and_with_nobody_to_ask_the_probe_is_direct() {
+fn unknown_is_no_miss_and_without_an_intermediary_the_probe_is_direct() {
     let (mut ctx, mut prober) = probing(3);
     let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else {
         panic!()
@@ -137,7 +138,7 @@ fn unknown_is_no_miss_and_with_nobody_to_ask_the_probe_is_direct() {
 }
 
 #[test]
-fn a_forged_or_unhealthy_consent_is_none() {
+fn a_forged_or_unhealthy_consent_is_ignored() {
     for spoil in [0, 1, 2] {
         let (mut ctx, mut prober) = probing(3);
         let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else {
@@ -161,7 +162,7 @@ fn a_forged_or_unhealthy_consent_is_none() {
 }
 
 #[test]
-fn evidence_of_life_is_an_answer_to_what_was_asked_after_the_failed_probe_began() {
+fn evidence_of_life_must_be_newer_than_the_failed_probe() {
     let (mut ctx, mut prober) = probing(2);
     for _ in 0..4 {
         next_probe(&mut ctx, &mut prober);
@@ -202,7 +203,7 @@ fn evidence_holds_back_three_votes_in_a_row_and_no_more() {
 }
 
 #[test]
-fn settings_of_centuries_do_not_overflow() {
+fn very_long_settings_do_not_overflow() {
     let settings = SharedSettings {
         failure_window: Duration::MAX,
         ..SharedSettings::default()

@@ -1,4 +1,5 @@
-//! The settings of the table are somebody else's words; and the heartbeat that follows them.
+//! The shared settings of the table, which may contain any value; and the heartbeat period that
+//! follows them.
 
 use super::super::heartbeat_writer::HeartbeatWriter;
 use super::super::timers::Timer;
@@ -18,7 +19,7 @@ fn extreme(duration: Duration, number: u32) -> SharedSettings {
 }
 
 #[test]
-fn nothing_and_for_ever_are_brought_into_range() {
+fn zero_and_huge_settings_are_clamped() {
     for settings in [extreme(Duration::ZERO, 0), extreme(Duration::MAX, u32::MAX)] {
         let mut ctx = ctx();
         believe(&mut ctx, snapshot_with(5, actives([1]), settings));
@@ -30,7 +31,7 @@ fn nothing_and_for_ever_are_brought_into_range() {
 }
 
 #[test]
-fn workable_settings_are_followed_as_they_are() {
+fn valid_settings_are_used_unchanged() {
     let mut ctx = ctx();
     let settings = SharedSettings {
         i_am_alive_period: secs(30),
@@ -41,7 +42,7 @@ fn workable_settings_are_followed_as_they_are() {
 }
 
 #[test]
-fn the_heartbeat_counts_from_one_and_is_tried_again_within_a_period() {
+fn the_heartbeat_counts_from_one_and_is_retried_within_a_period() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1])));
     let mut heartbeat_writer = HeartbeatWriter::default();

@@ -1,4 +1,4 @@
-//! From a suspicion to a vote, and all that may be in between.
+//! From a suspicion to a vote, with everything that can hold it back.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ struct World {
 }
 
 impl World {
-    /// I probe silo 2, which keeps silent; the others answer everything.
+    /// The tested silo probes silo 2, which is silent; the other silos answer everything.
     fn new(rows: Vec<MembershipEntry>) -> Self {
         let mut ctx = ctx();
         believe(&mut ctx, snapshot(5, rows));
@@ -45,7 +45,8 @@ impl World {
         }
     }
 
-    /// Runs for so long; gives the votes that could have been written at the end.
+    /// Runs for this number of seconds; returns the suspects of the votes that could be written at
+    /// the end.
     fn run(&mut self, seconds: u64) -> Vec<SiloAddress> {
         let end = self.ctx.now.mono + secs(seconds);
         loop {
@@ -77,7 +78,7 @@ impl World {
         }
     }
 
-    /// Until there is a vote against silo 2 to write.
+    /// Runs until there is a vote against silo 2 to write.
     fn votes_within(&mut self, seconds: u64) {
         assert!(
             (0..seconds).any(|_| self.run(1) == [silo(2)]),
@@ -108,7 +109,7 @@ impl World {
 }
 
 #[test]
-fn three_misses_and_a_check_that_most_answer_give_a_vote_once_per_failure_window() {
+fn three_misses_and_a_majority_give_a_vote_per_failure_window() {
     let mut w = World::new(actives([1, 2, 3, 4]));
     assert_eq!(w.run(14), []);
     assert_eq!(w.run(15), [silo(2)]);
@@ -118,7 +119,7 @@ fn three_misses_and_a_check_that_most_answer_give_a_vote_once_per_failure_window
 }
 
 #[test]
-fn the_check_runs_beside_the_last_probe_and_not_after_it() {
+fn the_check_runs_during_the_last_probe() {
     let mut w = World::new(actives([1, 2, 3, 4]));
     let misses = |w: &World| w.prober.suspects(&w.ctx, 0, 1).len();
     while !w.check.is_running() {
@@ -132,7 +133,7 @@ fn the_check_runs_beside_the_last_probe_and_not_after_it() {
     let period = w.prober.period(&w.ctx, &silo(2), 1);
     w.votes_within(10);
     assert!(w.ctx.now.mono.since(began) <= period + secs(2));
-    // One that answers the check is cleared by it.
+    // A suspect that answers the check is cleared by it.
     let mut w = World::new(actives([1, 2, 3, 4]));
     while !w.check.is_running() {
         w.run(1);
@@ -166,7 +167,7 @@ fn a_minority_one_of_two_or_a_sick_silo_does_not_vote_unless_the_row_is_stale() 
 }
 
 #[test]
-fn what_was_found_before_the_table_came_back_does_not_count() {
+fn suspicions_from_before_the_table_recovered_do_not_count() {
     let mut w = World::new(actives([1, 2, 3, 4]));
     w.votes_within(40);
     w.ctx.table.recovered_at = Some(w.ctx.now.mono);
@@ -175,7 +176,7 @@ fn what_was_found_before_the_table_came_back_does_not_count() {
 }
 
 #[test]
-fn a_silo_that_answers_but_never_gets_ready_is_voted_out_as_stuck_without_a_storm_of_checks() {
+fn a_stuck_silo_is_voted_out_with_few_checks() {
     let mut rows = actives([1, 2, 3]);
     rows.push(entry(silo(9), SiloStatus::Joining));
     let mut w = World::new(rows);
@@ -189,7 +190,7 @@ fn a_silo_that_answers_but_never_gets_ready_is_voted_out_as_stuck_without_a_stor
     }
     assert_eq!(w.poll(), [silo(9)]);
     assert!(checks <= 15, "{checks} checks in a minute");
-    // After a pause, or with the table away for long, the five minutes begin again.
+    // After a pause or a long outage of the table, the five minutes start again.
     w.voter.reset(w.ctx.now.mono);
     assert_eq!(w.run(60), []);
     assert_eq!(w.run(250), [silo(9)]);

@@ -1,4 +1,4 @@
-//! One lane to the table: three outcomes, and what comes next.
+//! One call to the table at a time: the three outcomes of a commit, and what follows each.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn error(kind: TableErrorKind) -> TableError {
     TableError::new(kind, Operation::Commit, "test", "it went wrong")
 }
 
-/// An eviction of silo 2 is on its way.
+/// A writer whose commit of an eviction of silo 2 is under way.
 fn committing() -> (Ctx, Writer, CallId, CommitRequest) {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
@@ -103,9 +103,9 @@ fn committed_and_conflict() {
 }
 
 #[test]
-fn an_unknown_outcome_is_found_out_before_anything_else() {
+fn an_unknown_outcome_is_settled_first() {
     let lost = || Err(error(TableErrorKind::OutcomeUnknown));
-    // It had landed.
+    // The commit had happened.
     let (mut ctx, mut writer, call, request) = committing();
     let base = ctx.view.clone().unwrap().snapshot().clone();
     writer.on_committed(&mut ctx, call, lost());
@@ -121,7 +121,7 @@ fn an_unknown_outcome_is_found_out_before_anything_else() {
         matches!(outcomes[1], Outcome::Read { .. }),
         "first the view, then what it says of me"
     );
-    // The table did not move: the same bytes again.
+    // The table did not move: the same bytes are sent again.
     let (mut ctx, mut writer, call, request) = committing();
     writer.on_committed(&mut ctx, call, lost());
     pass_time(&mut ctx, secs(2));
@@ -143,14 +143,15 @@ fn an_unknown_outcome_is_found_out_before_anything_else() {
         (again.attempt, again.id, &again.changes),
         (Attempt::Again, request.id, &request.changes)
     );
-    // Whatever the second attempt met, the first may have landed: nothing is reported as failed.
+    // Whatever the second attempt returns, the first may have happened: nothing is reported as
+    // failed.
     let outcomes = writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::LimitExceeded)));
     assert_eq!(answers(&outcomes), []);
     assert!(writer.has(|a| *a == evict(2)));
 }
 
 #[test]
-fn a_removal_in_parts_stays_one_whatever_becomes_of_its_parts() {
+fn a_split_removal_is_answered_once() {
     let removal = |silos: &[u8]| Action::RemoveDefunct {
         silos: silos.iter().map(|n| silo(*n)).collect(),
     };
@@ -183,7 +184,7 @@ fn a_removal_in_parts_stays_one_whatever_becomes_of_its_parts() {
     for version in 6..12 {
         let (call, request) = commit(&mut ctx, &mut writer).unwrap();
         assert_eq!(removed(&request), keys(&[2, 3]));
-        // Refused for certain, or of unknown outcome until the table has moved on without it.
+        // Refused with certainty, or of unknown outcome until the table has moved without it.
         let lost = version % 2 == 0;
         let told = if lost {
             Err(error(TableErrorKind::OutcomeUnknown))
@@ -220,7 +221,7 @@ fn a_removal_in_parts_stays_one_whatever_becomes_of_its_parts() {
     );
     assert_eq!(answers(&outcomes).len(), 1);
     assert_eq!(writer.waiting(), 0);
-    // What the store takes no part of is refused as a whole.
+    // A batch of which the store accepts no part is refused as a whole.
     let (mut ctx, mut writer) = (self::ctx(), Writer::default());
     ctx.limits.rows_per_commit = 2;
     believe(&mut ctx, table(5));
@@ -232,7 +233,7 @@ fn a_removal_in_parts_stays_one_whatever_becomes_of_its_parts() {
 }
 
 #[test]
-fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_written() {
+fn an_overtaken_commit_is_planned_anew_and_another_table_is_not_written() {
     let (mut ctx, mut writer, call, _) = committing();
     writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
     pass_time(&mut ctx, secs(2));
@@ -269,7 +270,7 @@ fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_writ
 }
 
 #[test]
-fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
+fn conflicts_without_a_new_version_cause_a_full_read() {
     let (mut ctx, mut writer, mut call, _) = committing();
     let known = |ctx: &mut Ctx| {
         let asked = |e| {
@@ -298,7 +299,7 @@ fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
     for all in [false, false, true, false, false, true] {
         round(&mut ctx, &mut writer, all);
     }
-    // A version that moves is the ordinary case.
+    // A version that moves is the usual case.
     let (mut ctx, mut writer, mut call, _) = committing();
     for version in 6..12 {
         writer.on_committed(
@@ -341,7 +342,7 @@ fn pump(
 }
 
 #[test]
-fn votes_are_never_sent_again_as_they_were() {
+fn votes_are_never_sent_again_unchanged() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
     let mut writer = Writer::default();
@@ -370,7 +371,7 @@ fn votes_are_never_sent_again_as_they_were() {
 }
 
 #[test]
-fn what_the_store_refuses_keeps_nothing_else_back() {
+fn a_refused_intent_does_not_block_others() {
     let mut ctx = ctx();
     let dead = |n| {
         entry(
@@ -405,7 +406,7 @@ fn what_the_store_refuses_keeps_nothing_else_back() {
     let (call, request) = commit(&mut ctx, &mut writer).unwrap();
     assert_eq!(request.changes.len(), 1);
     writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::PermissionDenied)));
-    // One of five is too large, and is told; the others come through, each in its turn.
+    // One of five is too large and is refused; the others succeed one after the other.
     for n in 5..=8 {
         writer.submit(&mut ctx, evict(n));
     }
@@ -443,7 +444,7 @@ fn what_the_store_refuses_keeps_nothing_else_back() {
 }
 
 #[test]
-fn a_commit_that_is_never_known_is_planned_anew_with_longer_waits() {
+fn a_commit_of_repeatedly_unknown_outcome_is_planned_anew() {
     let (mut ctx, mut writer, mut call, first) = committing();
     let mut ids = BTreeSet::from([first.id]);
     let mut longest = Duration::ZERO;
@@ -486,7 +487,7 @@ fn a_commit_that_is_never_known_is_planned_anew_with_longer_waits() {
 }
 
 #[test]
-fn reads_that_somebody_asks_for_all_the_time_leave_room_for_commits() {
+fn constant_read_requests_leave_room_for_commits() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
     let mut writer = Writer::default();
@@ -501,7 +502,7 @@ fn reads_that_somebody_asks_for_all_the_time_leave_room_for_commits() {
     );
     assert!(writer.can_commit(&ctx));
     let (call, _) = commit(&mut ctx, &mut writer).unwrap();
-    // After a conflict the read comes first, and then the commit.
+    // After a conflict the read precedes the commit.
     writer.want_read(true);
     writer.on_committed(
         &mut ctx,
@@ -514,7 +515,7 @@ fn reads_that_somebody_asks_for_all_the_time_leave_room_for_commits() {
 }
 
 #[test]
-fn contention_of_an_hour_ago_is_forgotten() {
+fn old_conflicts_do_not_lengthen_waits() {
     let (mut ctx, mut writer, mut call, _) = committing();
     let mut waits = Vec::new();
     for round in 0..24 {
@@ -566,7 +567,7 @@ fn a_token_of_another_commit_proves_nothing() {
 }
 
 #[test]
-fn errors_back_off_and_a_sign_of_life_ends_it() {
+fn errors_back_off_until_the_table_answers() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1, 2])));
     let mut writer = Writer::default();
@@ -592,7 +593,7 @@ fn errors_back_off_and_a_sign_of_life_ends_it() {
 }
 
 #[test]
-fn who_waits_for_a_read_is_found_wherever_it_is() {
+fn requests_that_wait_for_a_read_are_all_found() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1])));
     let mut writer = Writer::default();
@@ -605,7 +606,7 @@ fn who_waits_for_a_read_is_found_wherever_it_is() {
 }
 
 #[test]
-fn who_has_lost_for_long_waits_less() {
+fn waits_shrink_with_time_in_conflicts() {
     use crate::protocol::conflict_backoff;
     let after = |conflicts, seconds, silos, urgent| {
         conflict_backoff(conflicts, Duration::from_secs(seconds), silos, urgent).as_millis()
@@ -615,12 +616,12 @@ fn who_has_lost_for_long_waits_less() {
         [0, 2, 4, 5, 29].map(|s| after(20, s, 32, false)),
         [1250, 750, 250, 0, 0]
     );
-    // Nobody but silos would let somebody wait for so long.
+    // Silos alone would not cause such a long wait.
     assert_eq!(
         [30, 40, 60, 80, 1_000_000].map(|s| after(20, s, 32, true)),
         [40, 80, 320, 1000, 1000]
     );
-    // Many silos keep their distance, and each bound of its own.
+    // With many silos the waits stay apart, each with its own bound.
     assert_eq!(
         [320, 3_200, 1_000_000].map(|n| after(20, 60, n, false)),
         [360, 3_960, 4_000]

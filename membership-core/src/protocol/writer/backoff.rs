@@ -1,4 +1,4 @@
-//! How long the writer waits after a conflict or an error.
+//! The waits of the writer after a conflict or an error.
 
 use std::time::Duration;
 
@@ -8,30 +8,33 @@ use crate::{MonoTime, SiloStatus};
 const CONFLICT_BACKOFF: Duration = Duration::from_millis(40);
 const CONFLICT_CAP_URGENT: Duration = Duration::from_secs(2);
 const CONFLICT_CAP: Duration = Duration::from_secs(4);
-/// After this long in conflicts the waits shrink to the least. Otherwise the silo that has just committed, and starts
-/// again with short waits, wins again and again, and one of 32 writers can wait for a minute.
+/// Time in conflicts after which the waits shrink to the minimum. Otherwise the silo that has just
+/// committed, and starts again with short waits, wins again and again, and one of 32 writers can
+/// wait for a minute.
 const CONFLICT_PATIENCE: Duration = Duration::from_secs(5);
-/// Up to this many silos need no distance at all after that. A silo that commits without a pause leaves the version row
-/// alone for a round trip at a time; a silo that waits before each attempt, however shortly, seldom hits that moment and
-/// can lose for ever.
+/// Up to this number of silos, the waits then shrink to zero. A silo that commits without a pause
+/// leaves the version row unchanged for a round trip at a time. A silo that waits before each
+/// attempt, however briefly, seldom meets that moment and can lose for ever.
 const CONFLICT_CROWD: u32 = 32;
-/// After this long the cause is not contention: another program writes all the time, or the commit does not fit the rows.
-/// The waits grow again from one step of the back-off, and double after each [`CONFLICT_FRUITLESS_STEP`].
+/// Time in conflicts after which the cause is not contention: another program writes all the time,
+/// or the commit does not fit the rows. The waits grow again from one step of the back-off, and
+/// double after each [`CONFLICT_FRUITLESS_STEP`].
 const CONFLICT_FRUITLESS: Duration = Duration::from_secs(30);
 const CONFLICT_FRUITLESS_STEP: u64 = 10;
 const CONFLICT_FRUITLESS_CAP: Duration = Duration::from_secs(1);
-/// After this long without another one, a conflict counts as the first.
+/// Time without a conflict after which the next one counts as the first.
 const CONFLICT_OVER: Duration = Duration::from_secs(30);
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 const ERROR_CAP: Duration = Duration::from_secs(60);
 
-/// How long a writer waits at most after this many conflicts in a row, the last one included; the wait is chosen evenly
-/// below it.
+/// Maximum wait of a writer after this many conflicts in a row, including the last; the wait is
+/// chosen uniformly below it.
 ///
-/// It doubles with each conflict, and shrinks with `waited`, the time since the first of them, so that every writer gets
-/// a turn. `silos` is how many rows the table has, which is how many may want to write; up to 32 it shrinks to nothing.
-/// After half a minute it grows again, up to a second. `urgent` commits end a life: deaths, votes, leaving. For benchmarks
-/// and tests that write as silos do.
+/// It doubles with each conflict and shrinks with `waited`, the time since the first of them, so
+/// that every writer gets a turn. `silos` is the number of rows in the table, and so of possible
+/// writers; up to 32 it shrinks to zero. After half a minute it grows again, up to a second.
+/// `urgent` commits end a silo: deaths, votes, leaving. Benchmarks and tests use this function to
+/// write as silos do.
 #[must_use]
 pub fn conflict_backoff(conflicts: u32, waited: Duration, silos: usize, urgent: bool) -> Duration {
     let cap = if urgent {
@@ -56,7 +59,7 @@ pub fn conflict_backoff(conflicts: u32, waited: Duration, silos: usize, urgent: 
     doubled.min((CONFLICT_PATIENCE.saturating_sub(waited) / 4).max(least))
 }
 
-/// The conflicts in a row.
+/// Counts conflicts in a row.
 #[derive(Debug, Default)]
 pub(super) struct Conflicts {
     count: u32,
@@ -65,12 +68,12 @@ pub(super) struct Conflicts {
 }
 
 impl Conflicts {
-    /// A commit landed.
+    /// Resets the count: a commit succeeded.
     pub(super) fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// One more conflict: how long to wait.
+    /// Counts one more conflict and returns the wait.
     pub(super) fn wait(&mut self, ctx: &mut Ctx, silos: usize, urgent: bool) -> Duration {
         let now = ctx.mono();
         if self.count == 0 || now.since(self.last) > CONFLICT_OVER {
@@ -88,9 +91,10 @@ impl Conflicts {
     }
 }
 
-/// How long to wait after this many errors in a row.
+/// The wait after this many errors in a row.
 pub(super) fn error_wait(ctx: &mut Ctx, errors: u32) -> Duration {
-    // Leaving and joining silos do not sleep for a minute; no silo sleeps longer than a refresh period.
+    // Leaving and joining silos do not wait for a minute; no silo waits longer than a refresh
+    // period.
     let cap = if ctx.status == SiloStatus::Active {
         ERROR_CAP.min(ctx.config.table_refresh_period)
     } else {

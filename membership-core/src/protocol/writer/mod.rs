@@ -1,6 +1,6 @@
-//! The one lane to the table: at most one read or commit under way. It decides when to call; what to write is decided by
-//! [`apply`](crate::intent::apply) anew for each attempt. What waits is in `queue`, how long it waits in `backoff`, and
-//! what the end of a call means in `results`.
+//! The calls to the table: at most one read or commit is under way. The writer decides when to
+//! call; [`apply`](crate::intent::apply) decides what to write, anew for each attempt. Waiting
+//! intents are in `queue`, the waits in `backoff`, and the handling of results in `results`.
 
 mod backoff;
 mod queue;
@@ -22,7 +22,8 @@ use crate::{
     CommitId, CommitRequest, IntentId, MonoTime, ReadAnswer, ReadRequest, Snapshot, TableError,
 };
 
-/// After this many conflicts with a version that has not moved, the rows that I know are not those of the table.
+/// Number of conflicts with a version that has not moved after which the rows that this silo knows
+/// cannot be those of the table.
 const CONFLICTS_UNMOVED: u32 = 2;
 
 #[derive(Debug)]
@@ -48,24 +49,24 @@ enum Exchange {
     },
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The table answered (whether it is mine, a read decides).
+    /// The table answered (a read decides whether it is this silo's table).
     Contact,
-    /// A read brought this.
+    /// The answer of a read.
     Read {
         sent: MonoTime,
         answer: Box<ReadAnswer>,
     },
-    /// A commit of mine, sent at this time, made this out of the view.
+    /// A commit of this silo, sent at this time, made this snapshot from the view.
     Made {
         sent: MonoTime,
         snapshot: Box<Snapshot>,
     },
     /// An intent is settled.
     Answered(Intent, Answer),
-    /// A refresh is over.
+    /// A refresh has ended.
     Refreshed(RequestId, Result<(), TableError>),
     /// A call that was sent at this time failed.
     Failed(MonoTime, TableError),
@@ -80,16 +81,18 @@ pub(crate) struct Writer {
     wants_read: bool,
     wants_barrier: bool,
     waiters: Vec<RequestId>,
-    /// When the last read that succeeded was sent.
+    /// When the last successful read was sent.
     last_read: Option<MonoTime>,
     conflicts: Conflicts,
-    /// The version that the last conflict was with, until a read has told whether it moved; and how often it had not.
+    /// The version of the last conflict, until a read shows whether it moved; and how often it had
+    /// not moved.
     conflicted: Option<u64>,
     unmoved: u32,
     errors: u32,
-    /// Commits in a row that failed, or of which nobody knew; reads that work meanwhile do not count.
+    /// Commits in a row that failed or whose outcome was unknown; successful reads between them do
+    /// not reset this.
     commit_errors: u32,
-    /// A read has ended since the last commit: what is due to be written goes before the next read.
+    /// A read has ended since the last commit: commits that are due precede the next read.
     read_done: bool,
     commit_after: MonoTime,
     call_after: MonoTime,
@@ -103,7 +106,8 @@ impl Writer {
         id
     }
 
-    /// Takes intents back that are not under way, and says whether there were any. One that is under way will be answered.
+    /// Withdraws intents that are not under way; returns whether there were any. An intent under
+    /// way will be answered.
     pub(crate) fn withdraw(&mut self, mine: impl Fn(&Action) -> bool) -> bool {
         self.queue.withdraw(mine)
     }
@@ -123,12 +127,12 @@ impl Writer {
         self.wants_barrier |= barrier;
     }
 
-    /// Somebody waits for the end of the next read that starts.
+    /// Adds a request that ends with the next read to start.
     pub(crate) fn wait(&mut self, request: RequestId) {
         self.waiters.push(request);
     }
 
-    /// Everybody who waits for a read, under way or not.
+    /// All requests that wait for a read, under way or not.
     pub(crate) fn take_waiters(&mut self) -> Vec<RequestId> {
         let mut all = match &mut self.exchange {
             Some(Exchange::Read { waiters, .. }) => std::mem::take(waiters),
@@ -138,14 +142,15 @@ impl Writer {
         all
     }
 
-    /// Backs off no longer than this from now on: there is a reason to believe that the table works, or little time left.
+    /// Limits the back-off from now on: there is a reason to believe that the table works, or
+    /// little time left.
     pub(crate) fn hurry(&mut self, ctx: &Ctx, most: Duration) {
         self.errors = 0;
         self.call_after = self.call_after.min(ctx.mono() + most);
     }
 
-    /// The first thing after a long pause is a read, whatever the backoff says. What is under way was sent before it: its answer proves
-    /// nothing now, and a commit counts as of unknown outcome.
+    /// Makes a read the next call after a long pause, regardless of the back-off. The answer to a
+    /// call that was under way proves nothing now, and a commit counts as of unknown outcome.
     pub(crate) fn read_first(&mut self, ctx: &mut Ctx) {
         self.abandon();
         self.want_read(true);
@@ -170,7 +175,7 @@ impl Writer {
         self.queue.len() > 0
     }
 
-    /// Whether votes could be written now: then they are asked for.
+    /// Whether votes could be written now; the caller then collects them.
     pub(crate) fn can_commit(&self, ctx: &Ctx) -> bool {
         self.exchange.is_none()
             && (!self.wants_read || self.read_done)
@@ -181,7 +186,7 @@ impl Writer {
             && ctx.mono() >= self.commit_after.max(self.call_after)
     }
 
-    /// Starts the next call, if there is one to make. `votes` are fresh from the voter.
+    /// Starts the next call, if any. `votes` are fresh from the voter.
     pub(crate) fn pump(
         &mut self,
         ctx: &mut Ctx,
@@ -189,7 +194,8 @@ impl Writer {
         observed: &Observed,
     ) -> Vec<Outcome> {
         let now = ctx.mono();
-        // A table that is not the one I knew is left alone: nothing it says can change that.
+        // A table that is no longer the one this silo knew is not called: no answer of it can
+        // change that.
         if self.exchange.is_some() || ctx.table_changed() {
             return Vec::new();
         }
@@ -216,7 +222,8 @@ impl Writer {
 
     fn start_read(&mut self, ctx: &mut Ctx) {
         let call = ctx.call();
-        // A store says "unchanged" by the version. Rows that were removed or written past the table are seen by whoever reads all of them.
+        // A store decides "unchanged" by the version. Only a read of all rows shows rows that were
+        // removed or written without a commit.
         let all = self.unmoved >= CONFLICTS_UNMOVED;
         let request = ReadRequest::all()
             .with_known(
@@ -259,13 +266,13 @@ impl Writer {
             let at = submitted.get(&intent.id).copied();
             match (answer, at) {
                 (Answer::Applied { .. }, _) => sending.push(intent),
-                // What an old view refuses, a fresh one may not.
+                // A refusal may be due to an old view: the intent is tried again after a read.
                 (Answer::Refused(_), Some(at)) if self.last_read.is_none_or(|r| r < at) => {
                     self.want_read(false);
                     self.queue.push(intent, at);
                 }
                 (Answer::Queued, Some(at)) => self.queue.push(intent, at),
-                // A vote: the voter offers it again.
+                // The intent is a vote: the voter submits it again.
                 (Answer::Queued, None) => {}
                 (settled, _) => outcomes.push(Outcome::Answered(intent, settled.clone())),
             }

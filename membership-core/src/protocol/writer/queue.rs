@@ -1,19 +1,20 @@
-//! The intents that wait for a commit, and which of them go into the next one. Votes are not among them: they come fresh
-//! from the voter each time.
+//! The intents that wait for a commit, and the choice of those that go into the next one. Votes are
+//! not among them: they come fresh from the voter each time.
 
 use crate::intent::{Action, Intent};
 use crate::{IntentId, MonoTime};
 
-/// A batch this large is bounded by the store's own limits again.
+/// Batch size above which the store's own limits are the only bound again.
 const MANY: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// With the time at which each was submitted.
+    /// Each intent with the time at which it was submitted.
     intents: Vec<(Intent, MonoTime)>,
-    /// How many intents a commit takes after a larger one was refused; none where there is no such bound.
+    /// Maximum number of intents in a commit after a larger one was refused; none when there is no
+    /// such bound.
     most: Option<usize>,
-    /// Which of those that wait come first then.
+    /// Index of the waiting intent that then comes first.
     turn: usize,
 }
 
@@ -36,13 +37,14 @@ impl Queue {
         self.intents.len() < before
     }
 
-    /// When each was submitted.
+    /// The ids of the intents, each with the time of submission.
     pub(super) fn times(&self) -> impl Iterator<Item = (IntentId, MonoTime)> {
         self.intents.iter().map(|(i, t)| (i.id, *t))
     }
 
-    /// Takes out what goes into the next commit. After a refusal fewer, and others each time: an intent that the store
-    /// refuses does not keep the others back.
+    /// Removes and returns the intents of the next commit. After a refusal there are fewer, and
+    /// different ones each time, so that an intent that the store refuses does not block the
+    /// others.
     pub(super) fn take_batch(&mut self, most: usize, votes: Vec<Intent>) -> Vec<Intent> {
         let Some(few) = self.most.map(|few| few.min(most)) else {
             let own = most.min(self.intents.len());
@@ -69,7 +71,8 @@ impl Queue {
             !taken
         });
         if few == 1 {
-            // Of many rows to remove the first; the others are asked for again.
+            // Of many rows to remove only the first are taken; the others are requested again
+            // later.
             for intent in &mut batch {
                 if let Action::RemoveDefunct { silos } = &mut intent.action {
                     silos.truncate(1);
@@ -79,27 +82,28 @@ impl Queue {
         batch
     }
 
-    /// The store refuses a batch of this size, or keeps failing it.
+    /// The store refused a batch of this size, or keeps failing it: take fewer.
     pub(super) fn take_fewer(&mut self, tried: usize) {
         self.most = Some((tried / 2).max(1));
         self.turn = self.turn.wrapping_add(tried.max(1));
     }
 
-    /// A commit landed: back to the store's limits, step by step.
+    /// A commit succeeded: return to the store's limits step by step.
     pub(super) fn take_more(&mut self) {
         self.most = self.most.map(|most| most * 2).filter(|most| *most <= MANY);
     }
 
-    /// Drops what was split off from a batch that did not happen: it is a part of what the batch has.
+    /// Drops the parts that were split off from a batch that did not happen; the batch still
+    /// contains them.
     pub(super) fn reunite(&mut self, batch: &[Intent]) {
         self.intents
             .retain(|(queued, _)| batch.iter().all(|sent| sent.id != queued.id));
     }
 
-    /// Puts a batch that did not happen back in front.
+    /// Returns a batch that did not happen to the front of the queue.
     pub(super) fn requeue(&mut self, now: MonoTime, batch: Vec<Intent>) {
         self.reunite(&batch);
-        // Votes are taken fresh from the prober for the next attempt.
+        // Votes are collected anew for the next attempt.
         let own = batch
             .into_iter()
             .filter(|i| !matches!(i.action, Action::Suspect { .. }));

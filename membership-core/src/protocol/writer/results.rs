@@ -1,5 +1,5 @@
-//! What the end of a call means for the intents in it: they happened, they did not, or they may have, and then a read
-//! decides before anything else is written.
+//! Handles the end of a call for the intents in it: they happened, they did not, or they may have.
+//! In the last case a read decides before anything else is written.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::{
     TableErrorKind, VersionToken,
 };
 
-/// After this many commits in a row that failed or are unknown, the next one is smaller, and not the same again.
+/// Number of commits in a row that failed or are of unknown outcome, after which the next commit is
+/// smaller and not the same again.
 const FAILED_IN_A_ROW: u32 = 2;
 
 impl Writer {
@@ -58,7 +59,7 @@ impl Writer {
             0
         };
         let settled = self.settle(ctx, version, &answer);
-        // First the view, then what it says of my intents.
+        // The view comes before the answers to intents that depend on it.
         let answer = Box::new(answer);
         let mut outcomes = vec![Outcome::Contact, Outcome::Read { sent, answer }];
         outcomes.extend(settled);
@@ -66,7 +67,7 @@ impl Writer {
         outcomes
     }
 
-    /// Settles a commit that may have happened by what the table says now.
+    /// Settles a commit of unknown outcome by the current table.
     fn settle(&mut self, ctx: &mut Ctx, version: u64, answer: &ReadAnswer) -> Vec<Outcome> {
         let Some(commit) = self.unsettled.take() else {
             return Vec::new();
@@ -75,7 +76,7 @@ impl Writer {
             ReadAnswer::Snapshot { snapshot, .. } => {
                 (snapshot.version(), Some(snapshot.version_row.clone()))
             }
-            // The view may have moved on since the read began.
+            // The view may have moved since the read began.
             ReadAnswer::Unchanged { .. } => (
                 version,
                 ctx.view.as_ref().map(|v| v.snapshot().version_row.clone()),
@@ -83,7 +84,8 @@ impl Writer {
         };
         let again = commit.request.again();
         match row.as_ref().map(|row: &Arc<_>| again.judge(row)) {
-            // Another table, or another past: the gate will say so, and until then nothing is written.
+            // Another table, or the same one rolled back: the gate reports it, and nothing is
+            // written until then.
             Some(Judgement::Refused(_)) => {
                 self.unsettled = Some(commit);
                 self.back_off(ctx);
@@ -99,11 +101,12 @@ impl Writer {
         }
         let failing = self.commit_errors >= FAILED_IN_A_ROW;
         let may_still_land = now_at == commit.request.expected.version();
-        // Votes are not sent again as they were, however long ago that was: a silo that is still silent is voted against
-        // anew. Nor is a commit that failed again and again. Of two commits on one version at most one wins.
+        // Votes are not sent again unchanged, however recent: a silo that is still silent is voted
+        // against anew. Neither is a commit that failed repeatedly. Of two commits on one version
+        // at most one succeeds.
         let votes = |i: &Intent| matches!(i.action, Action::Suspect { .. });
         if may_still_land && !failing && !commit.batch.iter().any(votes) {
-            // The same bytes again, so that at most one of the two wins.
+            // The same bytes are sent again, so that at most one of the two succeeds.
             if ctx.suspended || ctx.table_changed() {
                 self.unsettled = Some(commit);
             } else {
@@ -111,7 +114,7 @@ impl Writer {
                 self.send(ctx, Box::new(Sent { request, ..*commit }));
             }
         } else {
-            // It never will be in the table. The rows say what is left to do.
+            // The commit is not sent again. The rows show what remains to be done.
             if may_still_land && failing {
                 self.queue.take_fewer(commit.batch.len());
                 self.commit_after = ctx.mono() + error_wait(ctx, self.commit_errors);
@@ -175,7 +178,7 @@ impl Writer {
         });
         let version = commit.request.next_version();
         let snapshot = Box::new(commit.request.apply_to(&commit.base, token));
-        // The caller of an eviction hears of it even if it is my own end.
+        // An eviction is answered before the view is adopted, because the view may end this silo.
         let (evictions, others): (Vec<_>, Vec<_>) = commit
             .batch
             .into_iter()
@@ -206,7 +209,7 @@ impl Writer {
         let urgent = commit.batch.iter().any(ends_a_life);
         let wait = self.conflicts.wait(ctx, commit.base.rows.len(), urgent);
         self.commit_after = ctx.mono() + wait;
-        // Votes wait elsewhere, and nothing else would wake me for them.
+        // Votes are not in the queue, so a timer is needed to collect them again.
         let next = self.commit_after.max(self.call_after);
         ctx.timers.set(Timer::Writer, next);
         self.queue.requeue(ctx.mono(), commit.batch);
@@ -227,7 +230,7 @@ impl Writer {
         outcomes
     }
 
-    /// A commit that certainly did not happen.
+    /// Handles a commit that certainly did not happen.
     fn on_failure(
         &mut self,
         ctx: &mut Ctx,
@@ -244,7 +247,8 @@ impl Writer {
             self.queue.take_fewer(batch.len());
             self.back_off(ctx);
             if batch.len() > 1 {
-                // One of them, or all together: tried in smaller parts, the one that is refused is told.
+                // One of the intents, or all of them together, exceed a limit. Smaller batches find
+                // the one to refuse.
                 self.queue.requeue(ctx.mono(), batch);
                 return vec![Outcome::Contact];
             }
@@ -257,7 +261,7 @@ impl Writer {
             self.queue.take_fewer(batch.len());
         }
         self.queue.reunite(&batch);
-        // The cleaner asks again in a minute.
+        // The cleaner submits removals again.
         batch.retain(|i| !matches!(i.action, Action::RemoveDefunct { .. }));
         self.queue.requeue(ctx.mono(), batch);
         self.back_off(ctx);

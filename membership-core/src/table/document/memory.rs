@@ -1,4 +1,4 @@
-//! Documents in memory, to test document tables with.
+//! Documents in memory, for tests of document tables.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use super::store::{DocumentRead, DocumentStore, Revision, Stored};
 use crate::table::{Durability, Guarantees, Recency, TableError, TableLimits};
 use crate::{ClusterName, Heartbeat, Heartbeats, SiloAddress};
 
-/// As MongoDB: 16 MiB.
+/// The limit of MongoDB: 16 MiB.
 const DOCUMENT_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Default)]
@@ -19,20 +19,20 @@ struct Memory {
     heartbeats: BTreeMap<ClusterName, Heartbeats>,
 }
 
-/// Many documents in one memory. Clones share it.
+/// Documents of many clusters in one memory. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDocuments {
     memory: Arc<Mutex<Memory>>,
 }
 
 impl MemoryDocuments {
-    /// An empty one.
+    /// Creates an empty memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One cluster's document in it.
+    /// The document of one cluster in this memory.
     #[must_use]
     pub fn document(&self, cluster: &ClusterName) -> MemoryDocumentStore {
         MemoryDocumentStore {
@@ -42,7 +42,7 @@ impl MemoryDocuments {
     }
 }
 
-/// One cluster's document in memory.
+/// The document of one cluster in memory.
 #[derive(Clone, Debug)]
 pub struct MemoryDocumentStore {
     memory: Arc<Mutex<Memory>>,
@@ -54,7 +54,7 @@ impl MemoryDocumentStore {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Staging for tests: the document's text, if there is one.
+    /// For tests: the text of the document, if it exists.
     #[must_use]
     pub fn raw(&self) -> Option<String> {
         self.lock()
@@ -63,7 +63,8 @@ impl MemoryDocumentStore {
             .map(|(_, text)| text.clone())
     }
 
-    /// Staging for tests: puts a text in the document's place, or takes the document away, past all rules. Heartbeats stay.
+    /// For tests: replaces the text of the document, or removes the document, without any check.
+    /// Heartbeats stay.
     pub fn put_raw(&self, text: Option<String>) {
         let mut memory = self.lock();
         memory.revisions += 1;

@@ -1,9 +1,11 @@
 //! The whole contract over a store that can only compare-and-swap one document.
 //!
-//! Such a provider implements [`DocumentStore`]: load, store-if-unchanged, heartbeats. [`DocumentTable`] does the rest: the document
-//! holds the version row and every row (stored texts verbatim, so that what this build does not understand survives it), and a commit
-//! replaces it as a whole. Two things follow. A heartbeat must not be part of the document's revision, or it would turn commits into
-//! collisions (clauses T4 and T7). And the document's size limit is the table's size limit.
+//! Such a provider implements [`DocumentStore`]: load, store-if-unchanged, heartbeats.
+//! [`DocumentTable`] does the rest. The document contains the version row and all rows as their
+//! stored texts, so that fields that this build does not know are kept, and a commit replaces the
+//! whole document. This has two consequences. A heartbeat must not change the document's revision,
+//! or it would turn commits into collisions (clauses T4 and T7). And the size limit of the document
+//! is the size limit of the table.
 
 mod memory;
 mod store;
@@ -24,14 +26,16 @@ use super::{
 };
 use crate::{ClusterName, Heartbeat, Heartbeats, SiloAddress, VersionToken};
 
-/// How often a write that lost the race for the document is judged anew. Each loss is somebody's progress; a commit seldom needs more
-/// than one, because the next judgement says conflict.
+/// How many times a write that collided with another one is judged again. Each collision means that
+/// another write succeeded. A commit seldom needs more than one, because the next judgement is a
+/// conflict.
 const COLLISIONS: u32 = 32;
 
 /// A [`MembershipTable`] over a [`DocumentStore`].
 ///
-/// Round trips: a read 1; a commit 1 when this client has seen the version it is based on, else 2; a heartbeat 1. A commit that removes
-/// rows takes one more, afterwards, for their heartbeats.
+/// Round trips: 1 for a read; 1 for a commit when this client has seen the version it is based on,
+/// otherwise 2; 1 for a heartbeat. A commit that removes rows takes one more afterwards for their
+/// heartbeats.
 ///
 /// ```
 /// use membership_core::{DocumentTable, MemoryDocuments, MembershipTable};
@@ -44,11 +48,11 @@ const COLLISIONS: u32 = 32;
 pub struct DocumentTable<D> {
     cluster: ClusterName,
     documents: D,
-    /// The last document seen: what a commit is based on, and what need not be loaded again.
+    /// The last document seen. A commit can be based on it, and a load need not transfer it again.
     seen: Mutex<Option<Loaded>>,
 }
 
-/// A document as it was loaded. Without a revision there is none.
+/// A document as it was loaded. Without a revision there is no document.
 #[derive(Clone)]
 struct Loaded {
     revision: Option<Revision>,
@@ -57,7 +61,7 @@ struct Loaded {
 
 impl<D: DocumentStore> std::fmt::Debug for DocumentTable<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The store may hold secrets (clause T15): only its name.
+        // The store may contain secrets (clause T15): only its name is shown.
         f.debug_struct("DocumentTable")
             .field("store", &self.documents.store())
             .field("cluster", &self.cluster)
@@ -66,7 +70,7 @@ impl<D: DocumentStore> std::fmt::Debug for DocumentTable<D> {
 }
 
 impl<D: DocumentStore> DocumentTable<D> {
-    /// The table of this cluster in that document.
+    /// Creates the table of this cluster over this document.
     #[must_use]
     pub fn new(cluster: ClusterName, documents: D) -> Self {
         Self {
@@ -76,7 +80,7 @@ impl<D: DocumentStore> DocumentTable<D> {
         }
     }
 
-    /// What the document is kept in.
+    /// The store of the document.
     #[must_use]
     pub const fn documents(&self) -> &D {
         &self.documents
@@ -139,7 +143,7 @@ impl<D: DocumentStore> DocumentTable<D> {
         };
         self.remember(Some(loaded.clone()));
         let heartbeats = answer.heartbeats.map(|mut h| {
-            // Orphans are no rows and are not shown (clause T8).
+            // Heartbeats without a row are not returned (clause T8).
             h.silos
                 .retain(|silo, _| loaded.state.rows.by_key(&silo.row_key()).is_some());
             h
@@ -147,7 +151,7 @@ impl<D: DocumentStore> DocumentTable<D> {
         Ok((loaded, heartbeats))
     }
 
-    /// Whether `state` was stored in the place of `base`.
+    /// Stores `state` if the document still is `base`; returns whether it was stored.
     async fn put(
         &self,
         base: &Loaded,
@@ -163,7 +167,7 @@ impl<D: DocumentStore> DocumentTable<D> {
             );
             return Err(self.fail(TableErrorKind::LimitExceeded, during, message));
         }
-        // If this future is dropped, or the answer lost, the next one looks anew.
+        // If this future is dropped or the answer is lost, the next call loads the document again.
         self.remember(None);
         let stored = self
             .documents
@@ -251,9 +255,11 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
         let limits = self.limits();
         request.validate(&limits, self.store())?;
         let is_base = |l: &Loaded| matches!(&l.state.version_row, Some(Ok(row)) if !row.deleting && row.token(&[]).same_commit(&request.expected));
-        // A base that was seen is as good as one that is loaded: the store compares its revision. Only its word on success counts.
+        // A remembered base is as good as a loaded one, because the store compares its revision.
+        // Only a success is final; any other result is judged again on a loaded document.
         let mut base = self.seen().filter(is_base);
-        // A collision may be this very commit, sent twice by a client library: from then on the commit id is looked for.
+        // A collision can be with this commit itself, sent twice by a client library: from then on
+        // the commit id is searched.
         let mut attempt = request.clone();
         for _ in 0..COLLISIONS {
             let from_memory = base.is_some();
@@ -352,7 +358,8 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
 }
 
 impl<D: DocumentStore> DocumentTable<D> {
-    /// Heartbeats of removed rows go too. Where that fails they stay as orphans, which is allowed, and go with the next `delete`.
+    /// Removes the heartbeats of removed rows. If this fails they stay without a row, which is
+    /// allowed, and the next `delete` removes them.
     async fn forget_heartbeats(&self, request: &CommitRequest) {
         let removed: Vec<SiloAddress> = request
             .changes

@@ -1,11 +1,12 @@
-//! What a store must be able to do to carry a document table.
+//! The operations that a store must provide for a document table.
 
 use async_trait::async_trait;
 
 use crate::table::{Guarantees, HintStream, TableError, TableLimits};
 use crate::{Heartbeat, Heartbeats, SiloAddress};
 
-/// Names one stored state of a document: opaque bytes that never come back, also not when the document is removed and made anew.
+/// Identifies one stored state of a document: opaque bytes that are never reused, also not after
+/// the document is removed and created again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revision(pub Vec<u8>);
 
@@ -17,21 +18,21 @@ impl From<u64> for Revision {
 }
 
 impl Revision {
-    /// The number it was made from; none when it was made from something else.
+    /// The number that the revision was made from; `None` when it was not made from a number.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
         Some(u64::from_be_bytes(self.0.as_slice().try_into().ok()?))
     }
 }
 
-/// A document as it was loaded.
+/// The result of loading a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// There is none.
+    /// There is no document.
     None,
-    /// It still has the revision the caller knows.
+    /// The document still has the revision that the caller knows.
     Unchanged,
-    /// This one.
+    /// The document.
     Document {
         /// Its revision.
         revision: Revision,
@@ -41,7 +42,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// A document with this revision and this text.
+    /// Creates a document with this revision and this text.
     #[must_use]
     pub fn document(revision: impl Into<Revision>, text: impl Into<String>) -> Self {
         Self::Document {
@@ -51,18 +52,19 @@ impl Stored {
     }
 }
 
-/// What a load gave.
+/// The answer to a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DocumentRead {
     /// The document.
     pub document: Stored,
-    /// Every stored heartbeat and the cluster's cell, orphans included; present when asked for.
+    /// All stored heartbeats and the cluster's own cell, including heartbeats without a row;
+    /// present when they were requested.
     pub heartbeats: Option<Heartbeats>,
 }
 
 impl DocumentRead {
-    /// A document, with heartbeats where they were asked for.
+    /// Creates an answer from a document and, if they were requested, the heartbeats.
     #[must_use]
     pub const fn new(document: Stored, heartbeats: Option<Heartbeats>) -> Self {
         Self {
@@ -72,29 +74,32 @@ impl DocumentRead {
     }
 }
 
-/// One cluster's place in a store that can compare-and-swap one document.
+/// The place of one cluster in a store that can compare-and-swap one document.
 ///
-/// Errors carry the kind of [`TableError`] that fits; the operation in them is filled in by the table. Every future may be dropped at any
-/// time. Heartbeats live beside the document: writing one must not change its revision (clauses T4 and T7).
+/// Errors have the matching kind of [`TableError`]; the table sets their operation. Every future
+/// may be dropped at any time. Heartbeats are stored beside the document: writing one must not
+/// change its revision (clauses T4 and T7).
 #[async_trait]
 pub trait DocumentStore: Send + Sync + 'static {
-    /// What store this is, in one word.
+    /// Name of the store, in one word.
     fn store(&self) -> &'static str;
 
-    /// Creates what the store needs (a collection, a bucket); idempotent. Nothing, unless said otherwise.
+    /// Creates what the store needs (a collection, a bucket). Must be idempotent. The default does
+    /// nothing.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     async fn prepare(&self) -> Result<(), TableError> {
         Ok(())
     }
 
-    /// The document, with all heartbeats if asked for. Where the revision is `known`, the store may say unchanged. With `barrier` the
-    /// load is linearizable.
+    /// Loads the document, with all heartbeats if requested. When its revision is `known`, the
+    /// store may answer [`Stored::Unchanged`]. With `barrier` the load is linearizable.
     ///
     /// # Errors
-    /// What the store says; a document that is not there is no error. An `OutcomeUnknown` is taken for `Unavailable`: a load has no
-    /// outcome, and so one function may turn the errors of loads and of stores into this one.
+    /// The errors of the store; a missing document is not an error. `OutcomeUnknown` is treated as
+    /// `Unavailable`, because a load has no outcome. A store can therefore convert the errors of
+    /// loads and writes by one function.
     async fn load(
         &self,
         known: Option<&Revision>,
@@ -102,27 +107,30 @@ pub trait DocumentStore: Send + Sync + 'static {
         barrier: bool,
     ) -> Result<DocumentRead, TableError>;
 
-    /// Stores `text` where the document still has revision `expected` (none: where there is no document), and gives the new revision.
-    /// None means that it had another one and nothing was written.
+    /// Stores `text` if the document still has the revision `expected` (`None`: if there is no
+    /// document), and returns the new revision. `None` means that the revision was another one and
+    /// nothing was written.
     ///
     /// # Errors
-    /// What the store says; `OutcomeUnknown` where it may have been stored.
+    /// The errors of the store; `OutcomeUnknown` when the text may have been stored.
     async fn store_if_unchanged(
         &self,
         expected: Option<&Revision>,
         text: &str,
     ) -> Result<Option<Revision>, TableError>;
 
-    /// Removes the document where it still has revision `expected`; false means that it had another one.
+    /// Removes the document if it still has the revision `expected`; returns false if the revision
+    /// was another one.
     ///
     /// # Errors
-    /// What the store says; `OutcomeUnknown` where it may have been removed.
+    /// The errors of the store; `OutcomeUnknown` when the document may have been removed.
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError>;
 
-    /// Overwrites one heartbeat. Creates no document.
+    /// Overwrites one heartbeat. Does not create a document.
     ///
     /// # Errors
-    /// `NoSuchRow` where the store can tell without a second round trip; otherwise what it says.
+    /// `NoSuchRow` if the store can detect it without a second round trip; otherwise the errors of
+    /// the store.
     async fn put_heartbeat(
         &self,
         silo: &SiloAddress,
@@ -132,25 +140,26 @@ pub trait DocumentStore: Send + Sync + 'static {
     /// Overwrites the cluster's own cell.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError>;
 
-    /// Removes these heartbeats, or all of them and the cluster's cell; what is not there is removed already.
+    /// Removes these heartbeats, or with `None` all heartbeats and the cluster's own cell. Missing
+    /// heartbeats are not an error.
     ///
     /// # Errors
-    /// What the store says.
+    /// The errors of the store.
     async fn remove_heartbeats(&self, silos: Option<&[SiloAddress]>) -> Result<(), TableError>;
 
-    /// The largest document in bytes.
+    /// Maximum size of a document in bytes.
     fn document_bytes(&self) -> usize;
 
-    /// How much fits; `rows` and `bytes_per_commit` no larger than a document allows.
+    /// Limits of the table; `rows` and `bytes_per_commit` must not exceed what a document allows.
     fn limits(&self) -> TableLimits;
 
-    /// What its loads and acknowledged stores are worth.
+    /// Guarantees of loads and acknowledged writes.
     fn guarantees(&self) -> Guarantees;
 
-    /// A stream that says that the document may have changed, where the store has such a thing.
+    /// A stream of hints that the document may have changed, if the store can provide one.
     fn hints(&self) -> Option<HintStream> {
         None
     }

@@ -1,4 +1,5 @@
-//! The document as text: one JSON object with its own layout number, the version row and the rows as the texts they are.
+//! The document as text: one JSON object with its own layout number, the version row, and the rows
+//! as their stored texts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use crate::Row;
 use crate::encoding::{VersionRowError, decode_version_row, encode_version_row};
 use crate::table::state::TableState;
 
-/// The layout of the document itself; rows and version row carry their own.
+/// The layout of the document itself; rows and the version row have their own layouts.
 const DOCUMENT: u32 = 1;
 
 #[derive(Deserialize)]
@@ -27,7 +28,7 @@ struct Document<'a> {
     rows: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
-/// The text of a state whose version row can be read. One that cannot is never written back.
+/// Encodes a state whose version row can be read. An unreadable version row is never written back.
 pub(super) fn encode(state: &TableState) -> String {
     let version_row = state
         .version_row
@@ -39,7 +40,8 @@ pub(super) fn encode(state: &TableState) -> String {
         .iter()
         .map(|row| (Cow::Borrowed(row.key()), Cow::Borrowed(row.body())))
         .collect();
-    // Plain data with string keys; cannot fail. An empty text reads as foreign and is refused.
+    // Serializing plain data with string keys cannot fail. An empty text would read as foreign and
+    // be refused.
     serde_json::to_string(&Document {
         membership_document: DOCUMENT,
         version_row,
@@ -48,7 +50,7 @@ pub(super) fn encode(state: &TableState) -> String {
     .unwrap_or_default()
 }
 
-/// The state that a text means.
+/// Decodes the text of a document.
 pub(super) fn decode(text: &str) -> Result<TableState, VersionRowError> {
     let mark: Mark = serde_json::from_str(text)
         .map_err(|e| VersionRowError::Foreign(format!("the document has no layout mark ({e})")))?;
@@ -79,7 +81,7 @@ mod tests {
     use crate::{SharedSettings, TableId, VersionRow};
 
     #[test]
-    fn rows_are_kept_as_they_are() {
+    fn rows_are_stored_unchanged() {
         let mut state = TableState {
             version_row: Some(Ok(Arc::new(VersionRow::initial(
                 TableId::new(1),
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_told() {
+    fn foreign_documents_are_reported() {
         assert!(matches!(decode("{}"), Err(VersionRowError::Foreign(_))));
         assert!(matches!(
             decode("{\"membership_document\":2}"),

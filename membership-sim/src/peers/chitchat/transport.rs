@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::arena::{Member, Record, Traffic};
-/// Of each member, one message in this many is encoded; its size stands for the messages until the
+/// Of each member, one message in this many is encoded; its size counts for the messages until the
 /// next one.
 pub(super) const MEASURED: u64 = 7;
 /// The largest datagram.

@@ -1,4 +1,5 @@
-//! What the tests over PostgreSQL share: PostgreSQL as the suite's store, and another program with a connection of its own.
+//! What the tests over PostgreSQL share: PostgreSQL as the suite's store, and another program with
+//! a connection of its own.
 #![allow(dead_code, unused_imports)]
 
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Store for Postgres {
     }
 }
 
-/// What every server of our own is like.
+/// The options that all servers of these tests share.
 pub fn ours(options: Options) -> Options {
     Options {
         password: Some(SECRET.to_owned()),

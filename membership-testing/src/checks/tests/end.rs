@@ -158,8 +158,8 @@ fn p4_detects_a_silo_that_stops_as_dead_without_being_dead() {
     let alive = stage.table.clone();
     stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
     end(&stage, &mut check.clone()).unwrap();
-    // Alive again in a restored table, then dead in another one. The table must have told the silo,
-    // at least by a conflict.
+    // Alive again in a restored table, then dead in another one. The silo must have learned that
+    // from the table, at least from a conflict.
     let me = ProcessId(1);
     let tell = |check: &mut Silence, effect| {
         check

@@ -15,7 +15,7 @@ use super::link::Link;
 use super::shared::{Phase, Shared};
 use crate::transport::{DeliverError, EncodedMessage, Inbox};
 
-/// How long the last bytes may take to arrive after the connection was closed from here.
+/// How long the last bytes may take to arrive after this side closed the connection.
 const LAST_BYTES: Duration = Duration::from_millis(250);
 
 /// Carries messages until the connection ends. The caller then forgets the link.
@@ -214,7 +214,7 @@ async fn idle(shared: &Shared, link: &Link) {
             // Checks again now and then: the limit may be lowered.
             Some(left) => sleep(left.min(Duration::from_secs(30))).await,
             None if shared.retire(link) => return,
-            // A message waits: it came just now, or the other side does not read.
+            // A message waits: either it was just queued, or the other side does not read.
             None => {
                 sleep(Duration::from_secs(1)).await;
                 if link.idle_time_left().is_none() {

@@ -11,7 +11,7 @@ pub struct TcpConfig {
     pub connect_timeout: Duration,
     /// How long a handshake may take, on both sides. Default 3 s.
     pub handshake_timeout: Duration,
-    /// A connection without a message for so long is closed; the next message dials again.
+    /// A connection without a message for this long is closed; the next message dials again.
     /// Default 2 min.
     pub idle_timeout: Duration,
     /// Incoming connections at a time, including those in their handshake; more are closed at once.

@@ -42,8 +42,8 @@ impl Connection {
 }
 
 fn halves(stream: TcpStream) -> (Reader, OwnedWriteHalf) {
-    // Without it a probe may wait for the acknowledgement of the one before. A system that does not
-    // support it still works.
+    // Without this option a probe may wait for the acknowledgement of the one before. The transport
+    // also works on a system that does not support it.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
     (BufReader::with_capacity(READ_AHEAD, reader), writer)

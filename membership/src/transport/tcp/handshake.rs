@@ -1,4 +1,4 @@
-//! The handshake: both sides say who they are before anything else.
+//! The handshake: both sides introduce themselves before anything else.
 //!
 //! A fixed mark, then one `Hello` frame in each direction; the side that accepted may send `Refuse`
 //! and a reason instead. The protocol versions always come first, so that builds without a common
@@ -44,7 +44,7 @@ impl Versions {
     }
 }
 
-/// What one side says of itself after its versions. Newer builds may append fields, which are
+/// What one side reports about itself after its versions. Newer builds may append fields, which are
 /// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Introduction {

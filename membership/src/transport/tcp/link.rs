@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::queue::Queue;
 use crate::transport::EncodedMessage;
 
-/// After so long without a frame from the other side, the next message is sent with a ping.
+/// After this time without a frame from the other side, the next message is sent with a ping.
 const QUIET: Duration = Duration::from_secs(2);
-/// A ping without an answer for so long makes the connection doubtful: the next message dials anew.
+/// If a ping has no answer for this long, the connection is doubtful: the next message dials again.
 /// The connection stays open until the new one is made, because a silo that was only paused answers
 /// on it.
 const PONG_TIMEOUT: Duration = Duration::from_secs(3);
@@ -56,17 +56,17 @@ impl Link {
         millis(self.origin.elapsed()) + 1
     }
 
-    /// Something arrived.
+    /// Records that bytes arrived.
     pub(super) fn note_received(&self) {
         self.received.store(self.now(), Relaxed);
     }
 
-    /// The system took bytes to send.
+    /// Records that the system took bytes to send.
     pub(super) fn note_progress(&self) {
         self.progress.store(self.now(), Relaxed);
     }
 
-    /// Whether to dial anew instead of relying on this connection.
+    /// Whether to dial again instead of relying on this connection.
     pub(super) fn is_doubtful(&self) -> bool {
         let pinged = self.pinged.load(Relaxed);
         let unanswered = pinged > self.received.load(Relaxed)
@@ -79,7 +79,7 @@ impl Link {
         self.doubted.store(true, Relaxed);
     }
 
-    /// Dialling anew failed: the connection is used again.
+    /// The new dial failed: the connection is used again.
     pub(super) fn trust(&self) {
         self.doubted.store(false, Relaxed);
     }

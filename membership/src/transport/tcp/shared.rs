@@ -18,7 +18,7 @@ use super::link::Link;
 use super::queue::{Bounds, Queue};
 use crate::transport::{Hello, Inbox};
 
-/// "Never", as far as timers are concerned.
+/// A time that timers never reach.
 const LONGEST_IDLE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Where a transport is in its life.

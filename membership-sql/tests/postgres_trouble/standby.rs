@@ -1,0 +1,172 @@
+//! Servers that accept no writes: a standby, and a read-only server.
+
+use membership_core::{CommitOutcome, Durability, MembershipTable, TableErrorKind};
+use membership_sql::{PostgresConfig, PostgresFailover};
+
+use crate::postgres::{Options, Shell};
+use crate::{commit, config, connect, insert, read, ready, server, until};
+
+/// A server process that is killed at the end of the test, whether it passes or fails.
+struct Standby(std::process::Child);
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_standby_is_refused_and_the_next_host_is_used() {
+    let primary = server(Options {
+        local: true,
+        ..Options::default()
+    })
+    .await;
+    let table = ready(&primary).await;
+    assert_eq!(table.guarantees().durability, Durability::Kept);
+    let folder = primary.folder().unwrap().join("run").join("standby");
+    let copied = primary
+        .command("pg_basebackup")
+        .unwrap()
+        .args([
+            "-h",
+            primary.folder().unwrap().join("run").to_str().unwrap(),
+            "-p",
+            &primary.address().port().to_string(),
+            "-U",
+            "postgres",
+        ])
+        .args([
+            "-D",
+            folder.to_str().unwrap(),
+            "--checkpoint=fast",
+            "--no-sync",
+            "-R",
+        ])
+        .output()
+        .unwrap();
+    assert!(
+        copied.status.success(),
+        "{}",
+        String::from_utf8_lossy(&copied.stderr)
+    );
+    let port = membership_testbed::free_port().unwrap();
+    let log = std::fs::File::create(primary.folder().unwrap().join("standby.log")).unwrap();
+    let standby = primary
+        .command("postgres")
+        .unwrap()
+        .args([
+            "-D",
+            folder.to_str().unwrap(),
+            "-p",
+            &port.to_string(),
+            "-c",
+            "listen_addresses=127.0.0.1",
+        ])
+        .args([
+            "-c",
+            &format!("unix_socket_directories={}", folder.display()),
+            "-c",
+            "dynamic_shared_memory_type=mmap",
+        ])
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .map(Standby)
+        .unwrap();
+    let there = format!("127.0.0.1:{port}");
+    let url = primary
+        .url()
+        .replace(&primary.address().to_string(), &there);
+    until("the standby answers", async || {
+        Shell::connect(&url).await.is_ok()
+    })
+    .await;
+    let refused = connect(PostgresConfig::from_url(&url).unwrap())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), TableErrorKind::Configuration);
+    assert!(refused.to_string().contains("standby"), "{refused}");
+    // Of several hosts, the client uses the one that accepts writes.
+    let both = primary.url().replace(
+        &primary.address().to_string(),
+        &format!("{there},{}", primary.address()),
+    );
+    let table = connect(PostgresConfig::from_url(&both).unwrap())
+        .await
+        .unwrap();
+    commit(&table, &insert(&read(&table).await.token, 1)).await;
+    // If an asynchronous standby may be promoted, the last commits can be lost; the configuration
+    // can state that it is never promoted.
+    let admin = Shell::connect(primary.url()).await.unwrap();
+    until("the standby streams", async || {
+        admin
+            .ask("SELECT count(*) FROM pg_stat_replication")
+            .await
+            .unwrap()
+            == [["1"]]
+    })
+    .await;
+    let detected = connect(config(&primary)).await.unwrap();
+    assert_eq!(detected.guarantees().durability, Durability::MayBeLost);
+    let safe = connect(config(&primary).failover(PostgresFailover::Safe))
+        .await
+        .unwrap();
+    assert_eq!(safe.guarantees().durability, Durability::Kept);
+    drop(standby);
+
+    // If the wait for a synchronous standby is cancelled, the commit is applied, and it is unknown
+    // whether it will stay.
+    admin
+        .run("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        .await
+        .unwrap();
+    admin.run("SELECT pg_reload_conf()").await.unwrap();
+    until("the setting is there", async || {
+        admin.ask("SHOW synchronous_standby_names").await.unwrap() == [["*"]]
+    })
+    .await;
+    let request = insert(&read(&table).await.token, 2);
+    let waiting = {
+        let (table, request) = (table.clone(), request.clone());
+        tokio::spawn(async move { table.commit(&request).await })
+    };
+    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until("the commit waits and is cancelled", async || {
+        !admin.ask(cancel).await.unwrap().is_empty()
+    })
+    .await;
+    let unknown = waiting.await.unwrap().unwrap_err();
+    assert_eq!(unknown.kind(), TableErrorKind::OutcomeUnknown, "{unknown}");
+    assert!(unknown.to_string().contains("standbys"), "{unknown}");
+    assert!(matches!(
+        table.commit(&request.again()).await.unwrap(),
+        CommitOutcome::Committed(_)
+    ));
+}
+
+#[tokio::test]
+async fn a_read_only_server_is_refused() {
+    let server = server(Options::default()).await;
+    let table = ready(&server).await;
+    let token = read(&table).await.token;
+    let admin = Shell::connect(server.url()).await.unwrap();
+    admin
+        .run("ALTER ROLE postgres SET default_transaction_read_only = on")
+        .await
+        .unwrap();
+    let refused = connect(config(&server)).await.unwrap_err();
+    assert_eq!(refused.kind(), TableErrorKind::Configuration);
+    assert!(
+        refused
+            .to_string()
+            .contains("default_transaction_read_only"),
+        "{refused}"
+    );
+    admin
+        .run("ALTER ROLE postgres RESET default_transaction_read_only")
+        .await
+        .unwrap();
+    commit(&table, &insert(&token, 1)).await;
+}
