@@ -294,6 +294,9 @@ impl ConsulConfig {
                 return Err(wrong(format!("the {name} has an invalid name")));
             }
         }
+        if self.client.is_some() && !self.tls_files.is_empty() {
+            return Err(wrong("an existing client has its own certificates"));
+        }
         self.timeouts.validate(STORE)?;
         self.tls_files
             .validate(STORE, self.https, "consul+https://")

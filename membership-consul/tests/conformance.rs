@@ -34,7 +34,7 @@ async fn consul() {
 async fn three_servers() {
     let backend = suite::several(Consul, Kind::Consul, SECRET, "servers");
     let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
-    passes(suite.repeats([T6, T13, T16])).await;
+    passes(suite.repeats([T5, T6, T13, T14, T16])).await;
 }
 
 /// Both sides show certificates.

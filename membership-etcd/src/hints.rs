@@ -4,7 +4,6 @@
 //! does not end it. Every new watch notifies once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use membership_core::{TableError, TableErrorKind};
@@ -21,8 +20,6 @@ const LONGEST_LINE: usize = 1 << 20;
 pub(crate) struct Watcher {
     client: Arc<Client>,
     key: Bytes,
-    /// Whether the last watch was refused.
-    denied: AtomicBool,
 }
 
 impl Watcher {
@@ -30,7 +27,6 @@ impl Watcher {
         Self {
             client: Arc::clone(client),
             key,
-            denied: AtomicBool::new(false),
         }
     }
 
@@ -53,10 +49,7 @@ impl Watcher {
             };
             for line in lines.split(&chunk) {
                 match read(&line) {
-                    Ok(Line::Created) => {
-                        self.denied.store(false, Ordering::Relaxed);
-                        notifier.connected();
-                    }
+                    Ok(Line::Created) => notifier.connected(),
                     Ok(Line::Changed) => notifier.notify(),
                     Ok(Line::Nothing) => {}
                     Err(e) => return e,
@@ -73,18 +66,12 @@ impl Watcher {
 impl HintSource for Watcher {
     async fn listen(&self, notifier: &Notifier) -> TableError {
         let ended = self.watch(notifier).await;
-        let denied = ended.kind() == TableErrorKind::PermissionDenied;
-        if denied {
-            // A forgotten token and a missing permission are refused with the same text. So the
-            // first refusal only gets a new token.
+        if ended.kind() == TableErrorKind::PermissionDenied {
+            // A forgotten token and a missing permission are refused with the same text.
             self.client.forget_token();
         } else {
             self.client.ask_another();
         }
-        if denied && !self.denied.swap(denied, Ordering::Relaxed) {
-            return error(TableErrorKind::Unavailable, ended.message());
-        }
-        self.denied.store(denied, Ordering::Relaxed);
         ended
     }
 }

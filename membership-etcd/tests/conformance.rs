@@ -20,7 +20,7 @@ async fn one_member() {
 async fn three_members() {
     let backend = suite::several(Etcd, Kind::Etcd, SECRET, "members");
     let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shorter);
-    passes(suite.repeats([T6, T13, T16])).await;
+    passes(suite.repeats([T5, T6, T13, T14, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -504,7 +504,8 @@ fn set(mut config: MongoConfig, option: &ConnectionOption) -> Result<MongoConfig
         "reads" | "readconcernlevel" => config.reads(option.one_of(&levels)?),
         "collection" => config.collection(option.text()),
         "allow_standalone" => config.allow_standalone(option.flag()?),
-        _ if config.timeouts.set(option)? => config,
+        "operation_timeout" => config.operation_timeout(option.duration()?),
+        "connect_timeout" => config.connect_timeout(option.duration()?),
         // Options of copied URLs for what is always done. Nothing is ever sent twice.
         "retrywrites" | "retryreads" => option.flag().map(|_| config)?,
         "w" => option.one_of(&[("majority", config)])?,

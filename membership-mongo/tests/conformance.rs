@@ -51,7 +51,7 @@ async fn three_members() {
     let backend = ServerBackend::new("mongodb (three members)", MongoDb, Set::start().await);
     let suite = Suite::new(backend.secret(SECRET));
     let suite = suite.effort_unless_soak(shortest);
-    passes(suite.repeats([T6, T13, T16])).await;
+    passes(suite.repeats([T5, T6, T13, T14, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -15,6 +15,7 @@ use membership_core::{HintStream, TableError, TableErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// The pause before the first reconnection. It doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -216,19 +217,25 @@ impl fmt::Debug for Hints {
 
 /// Listens over one connection after the other.
 async fn listen_forever(source: &dyn HintSource, notifier: &Notifier, cluster: &str) {
-    let (mut pause, mut warned) = (FIRST_PAUSE, false);
+    let (mut pause, mut denied, mut warned) = (FIRST_PAUSE, false, false);
     loop {
+        let began = Instant::now();
         let ended = source.listen(notifier).await;
-        if notifier.connected.swap(false, Ordering::Relaxed) {
+        let was_connected = notifier.connected.swap(false, Ordering::Relaxed);
+        // A connection that is cut as soon as it is made must not be made twenty times a second.
+        if was_connected && began.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
-        if ended.kind() == TableErrorKind::PermissionDenied {
+        let denied_before = denied && !was_connected;
+        denied = ended.kind() == TableErrorKind::PermissionDenied;
+        if denied && denied_before {
             if !warned {
                 tracing::warn!(cluster, error = %ended, "no hints: changes are noticed by reading only");
                 warned = true;
             }
             pause = DENIED_PAUSE;
         } else {
+            // The first refusal may be a credential that was just replaced.
             tracing::debug!(cluster, error = %ended, "hints are interrupted");
         }
         tokio::time::sleep(pause).await;
@@ -240,10 +247,8 @@ async fn listen_forever(source: &dyn HintSource, notifier: &Notifier, cluster: &
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use membership_core::Operation;
-    use tokio::time::Instant;
-
     use super::*;
+    use membership_core::Operation;
 
     fn ended(kind: TableErrorKind) -> TableError {
         TableError::new(kind, Operation::Connect, "test", "the connection ended")
@@ -285,8 +290,31 @@ mod tests {
         assert_eq!(time(0).await.as_millis(), 0);
         assert_eq!(time(2).await.as_millis(), 150);
         assert!(time(20).await > 10 * LONGEST_PAUSE);
-        let denied = time_to_first_hint(1, TableErrorKind::PermissionDenied).await;
-        assert!(denied >= DENIED_PAUSE);
+        let denied = |failures| time_to_first_hint(failures, TableErrorKind::PermissionDenied);
+        assert_eq!(denied(1).await, FIRST_PAUSE);
+        assert!(denied(2).await >= DENIED_PAUSE);
+    }
+
+    /// Connects each time, and is cut at once.
+    struct Cut(Arc<AtomicUsize>);
+
+    #[async_trait]
+    impl HintSource for Cut {
+        async fn listen(&self, notifier: &Notifier) -> TableError {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            notifier.connected();
+            ended(TableErrorKind::Unavailable)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_are_cut_at_once_back_off_too() {
+        let listened = Arc::new(AtomicUsize::new(0));
+        let hints = Hints::new("blue", Cut(Arc::clone(&listened)));
+        let _stream = hints.listen().unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let times = listened.load(Ordering::Relaxed);
+        assert!((10..30).contains(&times), "{times} connections a minute");
     }
 
     #[tokio::test]

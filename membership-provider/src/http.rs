@@ -117,7 +117,8 @@ impl NoAnswer {
                 format!("the server refuses this client's certificate ({last}): {advice}");
             return not_sent(Configuration, message);
         }
-        if connecting && has(&["certificate"]) {
+        // The texts contain the URL, and so any word that a host or a cluster is named after.
+        if connecting && has(&["invalid peer certificate"]) {
             let advice =
                 "name its authority with tls_ca, and connect by a name that is in the certificate";
             let message = format!("the server's certificate is not trusted ({last}): {advice}");

@@ -52,14 +52,14 @@ async fn valkey() {
 async fn redis_cluster() {
     let cluster = Cluster::start(Kind::Redis).await;
     let suite = shorter(several(Kind::Redis, "Cluster", cluster));
-    passes(suite.repeats([T6, T9, T13, T16])).await;
+    passes(suite.repeats([T5, T6, T9, T13, T14, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn valkey_cluster() {
     let cluster = Cluster::start(Kind::Valkey).await;
     let suite = shorter(several(Kind::Valkey, "Cluster", cluster));
-    passes(suite.repeats([T6, T9, T13, T16])).await;
+    passes(suite.repeats([T5, T6, T9, T13, T14, T16])).await;
 }
 
 /// The sentinel waits for long: a restart must not cause a failover.
@@ -67,7 +67,7 @@ async fn valkey_cluster() {
 async fn redis_sentinel() {
     let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
     let suite = shorter(several(Kind::Redis, "Sentinel", watched));
-    passes(suite.repeats([T6, T13, T16])).await;
+    passes(suite.repeats([T5, T6, T13, T14, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

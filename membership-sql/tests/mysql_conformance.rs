@@ -23,7 +23,7 @@ async fn mariadb_with_the_procedure() {
     server.make_procedure().await;
     // The procedure is another way to commit; everything else is the same.
     let suite = Suite::new(server.into_backend());
-    passes(suite.repeats([T1, T2, T3, T4, T5, T10, T11])).await;
+    passes(suite.repeats([T1, T2, T3, T4, T5, T8, T9, T10, T11, T12, T14, T16])).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

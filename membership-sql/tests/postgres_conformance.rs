@@ -31,7 +31,7 @@ async fn conformance_as_behind_a_pooler() {
     // same as above.
     let suite = Suite::new(backend)
         .effort(|e| (e.model_operations, e.commits, e.kills, e.rows) = (300, 200, 20, 500));
-    passes(suite.repeats([T2, T6, T14])).await;
+    passes(suite.repeats([T1, T2, T5, T6, T7, T8, T10, T13, T14])).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

@@ -38,7 +38,7 @@ async fn zookeeper() {
 async fn three_servers() {
     let backend = suite::several(ZooKeeper, Kind::ZooKeeper, SECRET, "servers");
     let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
-    passes(suite.repeats([T6, T13, T16])).await;
+    passes(suite.repeats([T5, T6, T13, T14, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

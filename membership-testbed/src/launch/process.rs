@@ -89,11 +89,17 @@ impl Process {
                 .filter(|pid| !done.contains(pid))
                 .collect();
             if rest.is_empty() {
-                return Ok(());
+                break;
             }
             signal(&rest, with)?;
             done.extend(rest);
         }
+        // A busy machine stops a process some time after the signal; until then it still answers.
+        let deadline = Instant::now() + GONE;
+        while frozen && done.iter().any(|pid| still_runs(*pid)) && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 }
 
@@ -130,9 +136,26 @@ fn is_zombie(pid: Pid) -> bool {
     status(&pid.to_string()).is_some_and(|(_, state)| state == 'Z')
 }
 
+/// Whether a thread of the process is neither stopped nor dead, on systems with `/proc` (Linux).
+fn still_runs(pid: Pid) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
+    threads
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .any(|thread| {
+            let path = thread.path().join("stat");
+            state_in(&path).is_some_and(|(_, state)| !matches!(state, 'T' | 't' | 'Z' | 'X'))
+        })
+}
+
 /// Parent and state of a process, on systems with `/proc` (Linux).
 fn status(pid: &str) -> Option<(i32, char)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    state_in(Path::new(&format!("/proc/{pid}/stat")))
+}
+
+fn state_in(stat: &Path) -> Option<(i32, char)> {
+    let text = fs::read_to_string(stat).ok()?;
     // The program's name is in brackets and may contain anything.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;

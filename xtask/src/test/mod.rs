@@ -199,11 +199,10 @@ fn environment(root: &Path, containers: bool) -> Vec<(&'static str, String)> {
         status::VARIABLE,
         status::records(root).to_string_lossy().into_owned(),
     )];
-    if containers {
-        // The caller requested containers: then a missing engine is an error, and no other kind of
-        // server is used.
-        environment.push(("MEMBERSHIP_TEST_CONTAINERS", "always".to_owned()));
-    }
+    // If the caller requested containers, a missing engine is an error, and no other kind of server
+    // is used. If not, the servers that were installed are used, also where an engine runs.
+    let which = if containers { "always" } else { "never" };
+    environment.push(("MEMBERSHIP_TEST_CONTAINERS", which.to_owned()));
     environment
 }
 

@@ -78,6 +78,7 @@ const fn by_default(share: Share) -> Share {
 pub const SHARES: &[Share] = &[
     by_default(plain("memory", "conformance-tests", 20)),
     by_default(plain("fault-proxy", "membership-fault-proxy", 10)),
+    plain("provider", "membership-provider", 5),
     by_default(plain("sqlite", "membership-sql", 60)),
     store("redis", &[], "membership-redis", Kind::Redis, 175),
     store("valkey", &[], "membership-redis", Kind::Valkey, 120),
@@ -351,6 +352,35 @@ mod tests {
             Some("program")
         );
         assert_eq!(of("membership-cli", "demo", "it"), None);
+    }
+
+    /// A package that neither list names would have tests that nothing runs.
+    #[test]
+    fn every_package_with_tests_has_a_share_or_is_tested_by_default() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let text = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        let list = |name: &str| {
+            let after = text.split(&format!("\n{name} = [")).nth(1).unwrap();
+            let list = after.split(']').next().unwrap();
+            let folders = list.split(',').map(|one| one.trim().trim_matches('"'));
+            folders
+                .filter(|one| !one.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let by_default = list("default-members");
+        for folder in list("members") {
+            let manifest = root.join(&folder).join("Cargo.toml");
+            let manifest = std::fs::read_to_string(manifest).unwrap();
+            let name = manifest.split("name = \"").nth(1).unwrap();
+            let name = name.split('"').next().unwrap();
+            let has_share = SHARES.iter().any(|share| share.package == name);
+            // The examples in documents are doc tests.
+            assert!(
+                has_share || by_default.contains(&folder) || name == "membership-documents",
+                "nothing runs the tests of {name}"
+            );
+        }
     }
 
     #[test]
