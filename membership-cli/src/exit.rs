@@ -149,11 +149,7 @@ impl<E: std::fmt::Display + Into<Failure>> From<ChangeError<E>> for Failure {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let exit = match refusal {
-            Refusal::TooLarge(_) => Exit::Failed,
-            _ => Exit::Usage,
-        };
-        Self::new(exit, refusal.to_string())
+        Self::usage(refusal.to_string())
     }
 }
 

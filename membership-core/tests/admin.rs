@@ -256,7 +256,12 @@ fn a_change_is_refused_or_finds_nothing_to_do() {
 
 #[test]
 fn a_cleanup_returns_the_removed_keys_also_after_lost_answers() {
-    let faults = [Fault::AnswerLost, Fault::RequestLost, Fault::Overtaken(3)];
+    let faults = [
+        Fault::AnswerLost,
+        Fault::RequestLost,
+        Fault::Overtaken(3),
+        Fault::LostAndOvertaken(16),
+    ];
     for fault in faults {
         let table = table([]);
         for n in 1..=3 {

@@ -481,7 +481,7 @@ fn parse(
     Ok(config)
 }
 
-fn set(mut config: MongoConfig, option: &ConnectionOption) -> Result<MongoConfig, TableError> {
+fn set(config: MongoConfig, option: &ConnectionOption) -> Result<MongoConfig, TableError> {
     let levels = [
         ("linearizable", Recency::Linearizable),
         ("majority", Recency::MonotonicPerClient),

@@ -5,7 +5,7 @@
 
 mod support;
 
-use conformance_tests::Clause::{T1, T3, T5, T6, T13, T15, T16};
+use conformance_tests::Clause::{T1, T3, T5, T6, T13, T14, T15, T16};
 use conformance_tests::helpers::passes;
 use conformance_tests::servers::ServerBackend;
 use conformance_tests::{Effort, Suite};

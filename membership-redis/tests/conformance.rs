@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use conformance_tests::Clause::{T6, T9, T13, T14, T15, T16};
+use conformance_tests::Clause::{T5, T6, T9, T13, T14, T15, T16};
 use conformance_tests::Suite;
 use conformance_tests::helpers::passes;
 use conformance_tests::servers::{ServerBackend, Servers};

@@ -6,7 +6,7 @@
 #[path = "support/mysql.rs"]
 mod support;
 
-use conformance_tests::Clause::{T1, T2, T3, T4, T5, T10, T11};
+use conformance_tests::Clause::{T1, T2, T3, T4, T5, T8, T9, T10, T11, T12, T14, T16};
 use conformance_tests::Suite;
 use conformance_tests::helpers::passes;
 use support::{MariaDb, Mysql};

@@ -6,7 +6,7 @@
 #[path = "support/postgres/mod.rs"]
 mod postgres;
 
-use conformance_tests::Clause::{T2, T6, T14};
+use conformance_tests::Clause::{T1, T2, T5, T6, T7, T8, T10, T13, T14};
 use conformance_tests::helpers::passes;
 use conformance_tests::{Capability, Reason, Suite};
 use membership_testbed::{Kind, suite};

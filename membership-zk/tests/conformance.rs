@@ -4,7 +4,7 @@
 
 mod support;
 
-use conformance_tests::Clause::{T6, T13, T14, T15, T16};
+use conformance_tests::Clause::{T5, T6, T13, T14, T15, T16};
 use conformance_tests::helpers::passes;
 use conformance_tests::{Effort, Suite};
 use membership_testbed::suite::SECRET;

@@ -46,7 +46,16 @@ impl<E: fmt::Display> ChangeError<E> {
     pub fn into_table_error(self, refused: impl FnOnce(E) -> TableError) -> TableError {
         match self {
             Self::Refused(why) => refused(why),
-            Self::NotDone(error) | Self::MayHaveHappened(error) => error,
+            Self::NotDone(error) => error,
+            Self::MayHaveHappened(error) if error.kind() == TableErrorKind::OutcomeUnknown => error,
+            // The second attempt was refused, which says nothing about the first.
+            Self::MayHaveHappened(error) => TableError::new(
+                TableErrorKind::OutcomeUnknown,
+                Operation::Commit,
+                error.store(),
+                error.message(),
+            )
+            .with_source(error),
         }
     }
 }
@@ -80,6 +89,11 @@ where
     T: MembershipTable + ?Sized,
     R: Runtime + ?Sized,
 {
+    /// The table as it was last seen or made by this changer.
+    pub(crate) fn now(&self) -> Option<&Snapshot> {
+        self.now.as_ref()
+    }
+
     pub(crate) fn new(table: &'a T, runtime: &'a mut R, patience: Patience) -> Self {
         Self {
             table,
@@ -148,13 +162,19 @@ where
             };
             let request = match request {
                 Some(again) => again,
-                None => match plan(&now, self.runtime.commit_id()).map_err(ChangeError::Refused)? {
-                    Some(planned) => planned,
-                    None => {
+                None => match (plan(&now, self.runtime.commit_id()), forgotten.take()) {
+                    (Ok(Some(planned)), unknown) => {
+                        forgotten = unknown;
+                        planned
+                    }
+                    (Ok(None), unknown) => {
                         let version = now.version();
                         self.now = Some(now);
-                        return Ok(forgotten.map(|_| version));
+                        return Ok(unknown.map(|_| version));
                     }
+                    (Err(refused), None) => return Err(ChangeError::Refused(refused)),
+                    // What refuses it now may be what it has done itself.
+                    (Err(_), Some(unknown)) => return Err(ChangeError::MayHaveHappened(unknown)),
                 },
             };
             match request.fate(self.table.commit(&request).await) {
@@ -163,7 +183,7 @@ where
                     return Ok(Some(request.next_version()));
                 }
                 Fate::Conflict(_) if conflicts >= self.patience.conflicts => {
-                    let busy = "other commits came first each time, and nothing was changed";
+                    let busy = "other commits came first each time: try again";
                     return Err(not_done(self.error(TableErrorKind::Busy, busy), forgotten));
                 }
                 Fate::Conflict(conflict) => {

@@ -1,5 +1,6 @@
 //! Convenience operations known from other membership tables, implemented once over the contract.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -159,20 +160,25 @@ where
 {
     let mut removed = Vec::new();
     loop {
-        let mut keys = Vec::new();
+        // Of every attempt: when the table has moved too far to show the outcome of one, its rows
+        // are gone and no later plan names them.
+        let mut asked = BTreeSet::new();
         let plan = |now: &Snapshot, id| {
-            keys = policy.defunct(now);
+            let mut keys = policy.defunct(now);
             keys.truncate(at_once.max(1));
-            let request = || {
-                let keys = keys.iter().cloned();
-                CommitRequest::new(now.token.clone(), id, None, [], [], keys)
-            };
-            Ok((!keys.is_empty()).then(request))
+            asked.extend(keys.iter().cloned());
+            let any = !keys.is_empty();
+            Ok(any.then(|| CommitRequest::new(now.token.clone(), id, None, [], [], keys)))
         };
         if changer.change(plan).await?.is_none() {
             return Ok(removed);
         }
-        removed.append(&mut keys);
+        let is_gone = |key: &String| {
+            changer
+                .now()
+                .is_some_and(|now| now.rows.by_key(key).is_none())
+        };
+        removed.extend(asked.into_iter().filter(is_gone));
     }
 }
 
@@ -273,6 +279,7 @@ impl<T: MembershipTable + ?Sized> TableExt for T {
                         self.store(),
                         decodable.to_string(),
                     )
+                    .with_key(key)
                 })
             })
     }

@@ -7,7 +7,7 @@ use membership_testing::Stats;
 use membership_testing::campaign::Fault;
 
 /// With fewer runs some kinds of faults are not drawn, or not often enough.
-const ENOUGH: u64 = 20;
+pub(super) const ENOUGH: u64 = 20;
 /// Each kind of fault must be drawn in at least one of this many runs.
 const SHARE: u64 = 20;
 /// The silos and minutes of the campaigns for which the floors are written.

@@ -99,7 +99,8 @@ impl Campaign {
         if self.daily {
             let first = today() * OF_A_DAY;
             let time = Duration::from_secs(self.seconds);
-            self.over(first..first + OF_A_DAY, Some(time), &mut sum);
+            let at_least = floors::ENOUGH;
+            self.over(first..first + OF_A_DAY, Some((time, at_least)), &mut sum);
             println!("seeds of today {first}..{}", sum.last + 1);
         } else {
             self.over(self.seeds.clone(), None, &mut sum);
@@ -116,8 +117,8 @@ impl Campaign {
         }
     }
 
-    /// Runs these seeds, or as many of them as start within the time, but at least the first one.
-    fn over(&self, seeds: Range<u64>, within: Option<Duration>, sum: &mut Sum) {
+    /// Runs these seeds, or as many of them as start within the time, but at least that number.
+    fn over(&self, seeds: Range<u64>, within: Option<(Duration, u64)>, sum: &mut Sum) {
         let options = self.options();
         let jobs = report::threads(self.jobs)
             .min(usize::try_from(seeds.end - seeds.start).unwrap_or(usize::MAX));
@@ -136,8 +137,9 @@ impl Campaign {
                 scope.spawn(|| {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        let late = within.is_some_and(|most| began.elapsed() >= most)
-                            && seed > seeds.start;
+                        let late = within.is_some_and(|(most, at_least)| {
+                            began.elapsed() >= most && seed >= seeds.start + at_least
+                        });
                         if late || seed >= seeds.end {
                             return;
                         }
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn todays_first_seed_runs_however_late_it_is() {
+    fn todays_first_seeds_run_however_late_it_is() {
         let campaign = Campaign {
             seeds: 0..1,
             daily: true,
@@ -222,7 +224,7 @@ mod tests {
             jobs: Some(3),
         };
         let mut sum = Sum::default();
-        campaign.over(7..30, Some(Duration::ZERO), &mut sum);
-        assert_eq!((sum.runs, sum.last), (1, 7));
+        campaign.over(7..30, Some((Duration::ZERO, 2)), &mut sum);
+        assert_eq!((sum.runs, sum.last), (2, 8));
     }
 }
