@@ -1,6 +1,5 @@
 //! Convenience operations known from other membership tables, implemented once over the contract.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -162,11 +161,15 @@ where
     loop {
         // Of every attempt: when the table has moved too far to show the outcome of one, its rows
         // are gone and no later plan names them.
-        let mut asked = BTreeSet::new();
+        let mut asked: Vec<String> = Vec::new();
         let plan = |now: &Snapshot, id| {
             let mut keys = policy.defunct(now);
             keys.truncate(at_once.max(1));
-            asked.extend(keys.iter().cloned());
+            for key in &keys {
+                if !asked.contains(key) {
+                    asked.push(key.clone());
+                }
+            }
             let any = !keys.is_empty();
             Ok(any.then(|| CommitRequest::new(now.token.clone(), id, None, [], [], keys)))
         };
