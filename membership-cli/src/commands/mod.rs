@@ -14,7 +14,6 @@ mod conformance;
 mod delete;
 mod demo;
 mod doctor;
-mod doctor_repair;
 mod evict;
 mod history;
 mod schema;

@@ -1,0 +1,216 @@
+//! `membership doctor`: finds what is wrong with a table, and repairs what it can. It never ends a silo
+//! that may be alive.
+
+mod repair;
+mod silos;
+mod store;
+
+use std::time::{Duration, Instant};
+
+use membership_core::{Durability, Guarantees, Recency, Snapshot, encoding};
+
+use self::silos::Watched;
+use self::store::Writes;
+use crate::exit::{Exit, Failure};
+use crate::inspect::Inspection;
+use crate::out::Paint;
+use crate::session::{Session, TableArgs};
+use crate::text::{clean, count, span};
+
+/// Check the table: reachable, guarantees, permissions, layout, clocks, ghosts, damaged rows
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Remove damaged rows and evict ghosts; asks before each
+    #[arg(long)]
+    repair: bool,
+    /// Do not ask
+    #[arg(long, short, requires = "repair")]
+    yes: bool,
+    /// Do not watch heartbeats for a period and a half; then ghosts are found by clocks alone
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Clocks that differ by more than this confuse people who read times. The protocol compares none.
+const SKEW: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    let table = session.open(&args.table).await?;
+    let started = Instant::now();
+    let inspection = match Inspection::of(table.as_ref()).await {
+        Ok(inspection) => inspection,
+        Err(failure) => {
+            let what = if failure.exit == Exit::Unusable {
+                "usable"
+            } else {
+                "reachable"
+            };
+            report(session, Finding::Bad, what, &failure.message);
+            return Err(failure);
+        }
+    };
+    report(
+        session,
+        Finding::Good,
+        "reachable",
+        &format!("{} answered in {}", table.store(), span(started.elapsed())),
+    );
+    report(
+        session,
+        Finding::Note,
+        "guarantees",
+        &guarantees(table.guarantees()),
+    );
+    let mut bad = 0;
+    bad += store::compares(table.as_ref(), &inspection.snapshot, session).await;
+    let writes = store::writes(&args.table, session).await;
+    bad += usize::from(writes == Writes::Failed);
+    bad += layout(&inspection.snapshot, session);
+    let seen = if args.quick {
+        Watched::default()
+    } else {
+        silos::watch(table.as_ref(), &inspection, session).await?
+    };
+    bad += clocks(&inspection, &seen, session);
+    let silent = silos::silent(&inspection, &seen, args.quick).await;
+    bad += silos::report_all(&inspection, &seen, &silent, args.quick, session);
+    let damaged = silos::damaged(&inspection, &seen).await;
+    bad += silos::report_damaged(&inspection, &damaged, session);
+    let repairable = repair::Repairable {
+        ghosts: silent.iter().filter(|s| s.is_ghost()).collect(),
+        damaged: &damaged,
+    };
+    if args.repair {
+        bad -= repair::repair(
+            table.as_ref(),
+            &inspection,
+            &repairable,
+            &writes,
+            &args,
+            session,
+        )
+        .await?;
+    }
+    if bad == 0 {
+        return Ok(Exit::Ok);
+    }
+    let hint = if args.repair || repairable.is_empty() {
+        ""
+    } else {
+        "; --repair removes damaged rows and evicts ghosts"
+    };
+    Err(Failure::new(
+        Exit::Failed,
+        format!("{} found{hint}", count(bad, "problem")),
+    ))
+}
+
+#[derive(Clone, Copy)]
+enum Finding {
+    Good,
+    Note,
+    Bad,
+}
+
+fn report(session: &mut Session, finding: Finding, what: &str, text: &str) {
+    let (mark, paint) = match finding {
+        Finding::Good => ("ok  ", Paint::Green),
+        Finding::Note => ("note", Paint::Yellow),
+        Finding::Bad => ("BAD ", Paint::Red),
+    };
+    let mark = session.out.paint(paint, mark);
+    session
+        .out
+        .line(format_args!("{mark}  {what:<10} {}", clean(text)));
+}
+
+/// What the store guarantees, as it is set up.
+fn guarantees(guarantees: Guarantees) -> String {
+    let reads = match guarantees.reads {
+        Recency::Linearizable => "reads are linearizable",
+        Recency::MonotonicPerClient => "each silo's own reads never go back",
+    };
+    let commits = match guarantees.durability {
+        Durability::Kept => "acknowledged commits survive a crash or failover of the store",
+        Durability::MayBeLost => {
+            "a failover of the store may lose acknowledged commits; silos then report table_rolled_back"
+        }
+    };
+    format!("{reads}; {commits}")
+}
+
+fn layout(now: &Snapshot, session: &mut Session) -> usize {
+    let row = &now.version_row;
+    let text = format!(
+        "{} (readers need {}, this program knows {})",
+        row.layout,
+        row.min_layout,
+        encoding::LAYOUT
+    );
+    let newer = row.layout > encoding::LAYOUT;
+    report(
+        session,
+        if newer { Finding::Note } else { Finding::Good },
+        "layout",
+        &text,
+    );
+    0
+}
+
+/// A heartbeat that was just written shows the clock of its writer.
+fn clocks(inspection: &Inspection, seen: &Watched, session: &mut Session) -> usize {
+    let mut skewed = 0;
+    let mut worst = Duration::ZERO;
+    for (silo, (heartbeat, at)) in &seen.moved {
+        let apart = heartbeat.at.distance(*at);
+        worst = worst.max(apart);
+        if apart > SKEW {
+            skewed += 1;
+            let direction = if heartbeat.at > *at {
+                "ahead of"
+            } else {
+                "behind"
+            };
+            report(
+                session,
+                Finding::Bad,
+                "clock",
+                &format!(
+                    "{silo}'s clock is {} {direction} this machine's: check its time service",
+                    span(apart)
+                ),
+            );
+        }
+    }
+    // Without watching, only a heartbeat from the future says something about a clock.
+    for (silo, heartbeat) in inspection
+        .heartbeats
+        .silos
+        .iter()
+        .filter(|(silo, _)| !seen.moved.contains_key(silo))
+    {
+        if heartbeat.at > inspection.now.plus(SKEW) {
+            skewed += 1;
+            report(
+                session,
+                Finding::Bad,
+                "clock",
+                &format!(
+                    "{silo}'s clock was {} ahead of this machine's",
+                    span(heartbeat.at.since(inspection.now))
+                ),
+            );
+        }
+    }
+    if skewed == 0 {
+        let text = if seen.moved.is_empty() {
+            "no heartbeat is in the future".to_owned()
+        } else {
+            format!("agree to {}", span(worst))
+        };
+        report(session, Finding::Good, "clocks", &text);
+    }
+    skewed
+}

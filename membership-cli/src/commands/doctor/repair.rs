@@ -1,0 +1,127 @@
+//! What `membership doctor --repair` does: removes damaged rows and evicts ghosts.
+
+use membership::admin::{Admin, TokioRuntime};
+use membership::{MembershipTable, TableExt};
+
+use super::Args;
+use super::silos::{DamagedRow, Silent};
+use super::store::Writes;
+use crate::commands::evict::evict;
+use crate::exit::Failure;
+use crate::inspect::Inspection;
+use crate::session::Session;
+use crate::text::{clean, span};
+
+/// What can be repaired.
+pub(super) struct Repairable<'a> {
+    pub ghosts: Vec<&'a Silent>,
+    pub damaged: &'a [DamagedRow],
+}
+
+impl Repairable<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.ghosts.is_empty() && self.damaged.is_empty()
+    }
+}
+
+/// Repairs; gives the number of problems that are gone.
+pub(super) async fn repair(
+    table: &dyn MembershipTable,
+    inspection: &Inspection,
+    what: &Repairable<'_>,
+    writes: &Writes,
+    args: &Args,
+    session: &mut Session,
+) -> Result<usize, Failure> {
+    if what.is_empty() {
+        return Ok(0);
+    }
+    if *writes == Writes::Failed {
+        session.out.line(
+            "nothing is repaired while the store does not take writes: living silos look like ghosts then",
+        );
+        return Ok(0);
+    }
+    let mut done = 0;
+    for row in what.damaged {
+        done += usize::from(remove(table, row, args.yes, session).await?);
+    }
+    if args.quick && !what.ghosts.is_empty() {
+        session
+            .out
+            .line("--quick judges ghosts by clocks alone and evicts none: leave --quick out");
+        return Ok(done);
+    }
+    for ghost in &what.ghosts {
+        done += usize::from(evict_ghost(table, inspection, ghost, args.yes, session).await?);
+    }
+    Ok(done)
+}
+
+async fn remove(
+    table: &dyn MembershipTable,
+    row: &DamagedRow,
+    yes: bool,
+    session: &mut Session,
+) -> Result<bool, Failure> {
+    let key = clean(&row.key);
+    let warning = match row.may_be_alive {
+        true => "Its silo may be alive, and stops when the row is removed. ",
+        false => "",
+    };
+    if yes && row.may_be_alive {
+        session.out.line(format_args!(
+            "the damaged row {key} stays: its silo may be alive, and would stop. Without --yes you \
+             are asked"
+        ));
+        return Ok(false);
+    }
+    if !yes
+        && !session.ask(
+            &format!("{warning}Remove the damaged row {key}? Type yes:"),
+            "yes",
+        )?
+    {
+        return Ok(false);
+    }
+    let mut runtime = TokioRuntime;
+    let mut admin = Admin::new(table, &mut runtime);
+    let removed = admin.remove_undecodable(&row.key).await?;
+    let what = match removed {
+        true => "removed the damaged row",
+        false => "another client removed or repaired the row",
+    };
+    session.out.line(format_args!("{what} {key}"));
+    Ok(true)
+}
+
+async fn evict_ghost(
+    table: &dyn MembershipTable,
+    inspection: &Inspection,
+    ghost: &Silent,
+    yes: bool,
+    session: &mut Session,
+) -> Result<bool, Failure> {
+    let (silo, silence) = (ghost.silo, span(ghost.silence));
+    if !yes
+        && !session.ask(
+            &format!("evict {silo}, silent for {silence}? Type yes:"),
+            "yes",
+        )?
+    {
+        return Ok(false);
+    }
+    // The user took time to answer: a silo that wrote a heartbeat meanwhile is not a ghost.
+    let (_, heartbeats) = table.read_all().await?;
+    if heartbeats.counter(&silo) > inspection.heartbeats.counter(&silo) {
+        session.out.line(format_args!(
+            "{silo} has written a heartbeat again, so it is left alone"
+        ));
+        return Ok(true);
+    }
+    match evict(table, silo, &format!("no heartbeat for {silence}")).await? {
+        Some(_) => session.out.line(format_args!("evicted {silo}")),
+        None => session.out.line(format_args!("{silo} is already Dead")),
+    }
+    Ok(true)
+}

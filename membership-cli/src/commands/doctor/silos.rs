@@ -1,0 +1,278 @@
+//! Which silos are gone, which may be alive, and which rows cannot be decoded.
+//!
+//! A ghost is a row that is not Dead whose heartbeat is stale, stood still while it was watched, and
+//! at whose address nothing listens. A silo that cannot write to the table has a stale heartbeat too:
+//! its address still answers.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use membership_core::{
+    Heartbeat, MembershipEntry, MembershipTable, SiloAddress, SiloStatus, TableExt, WallTime,
+};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::{Finding, report};
+use crate::clock;
+use crate::exit::Failure;
+use crate::inspect::Inspection;
+use crate::session::Session;
+use crate::text::{clean, count, span};
+
+/// How long a connection to a silo may take. A silo far away answers within a second.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How many addresses are dialled at once.
+const DIALS: usize = 32;
+
+/// The heartbeats that moved while they were watched.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// Written meanwhile, with the time at which they were seen.
+    pub(super) moved: BTreeMap<SiloAddress, (Heartbeat, WallTime)>,
+}
+
+/// Watches heartbeats until each has moved, for at most a period and a half.
+pub(super) async fn watch(
+    table: &dyn MembershipTable,
+    inspection: &Inspection,
+    session: &mut Session,
+) -> Result<Watched, Failure> {
+    let waiting: Vec<SiloAddress> = inspection
+        .snapshot
+        .rows
+        .entries()
+        .filter(|e| e.status != SiloStatus::Dead)
+        .map(|e| e.address)
+        .collect();
+    let mut seen = Watched::default();
+    if waiting.is_empty() {
+        return Ok(seen);
+    }
+    let period = inspection.settings().i_am_alive_period;
+    let until = Instant::now() + period * 3 / 2;
+    if session.err.is_terminal() {
+        session.err.line(format_args!(
+            "watching heartbeats for up to {} …",
+            span(period * 3 / 2)
+        ));
+    }
+    let all = |seen: &Watched| waiting.iter().all(|silo| seen.moved.contains_key(silo));
+    while !all(&seen) && Instant::now() < until {
+        tokio::time::sleep((period / 20).clamp(Duration::from_millis(50), Duration::from_secs(1)))
+            .await;
+        let (_, heartbeats) = table.read_all().await?;
+        let now = clock::wall();
+        for (silo, heartbeat) in &heartbeats.silos {
+            if heartbeat.counter > inspection.heartbeats.counter(silo) {
+                seen.moved.entry(*silo).or_insert((*heartbeat, now));
+            }
+        }
+    }
+    Ok(seen)
+}
+
+/// What is at a silo's address, as seen from this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtAddress {
+    /// Something accepts connections: perhaps the silo.
+    Answers,
+    /// The machine says that nothing listens there.
+    Nothing,
+    /// No answer: the machine may be down, or not reachable from here.
+    Unknown,
+}
+
+async fn dial(endpoint: SocketAddr) -> AtAddress {
+    match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(endpoint)).await {
+        Ok(Ok(_)) => AtAddress::Answers,
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            AtAddress::Nothing
+        }
+        _ => AtAddress::Unknown,
+    }
+}
+
+async fn dial_all(
+    silos: impl IntoIterator<Item = SiloAddress>,
+) -> BTreeMap<SiloAddress, AtAddress> {
+    let (mut waiting, mut found) = (silos.into_iter(), BTreeMap::new());
+    let mut dials = JoinSet::new();
+    loop {
+        while dials.len() < DIALS
+            && let Some(silo) = waiting.next()
+        {
+            dials.spawn(async move { (silo, dial(silo.endpoint()).await) });
+        }
+        match dials.join_next().await {
+            Some(Ok((silo, at))) => {
+                found.insert(silo, at);
+            }
+            Some(Err(_)) => {}
+            None => return found,
+        }
+    }
+}
+
+/// A silo that is not Dead and wrote no heartbeat while it was watched.
+#[derive(Debug)]
+pub(super) struct Silent {
+    pub silo: SiloAddress,
+    /// How long ago it wrote its last heartbeat, by its clock.
+    pub silence: Duration,
+    /// Longer than the other silos wait before they call it stale.
+    pub stale: bool,
+    pub at: AtAddress,
+}
+
+impl Silent {
+    /// It is certainly gone.
+    pub fn is_ghost(&self) -> bool {
+        self.stale && self.at == AtAddress::Nothing
+    }
+}
+
+/// The silos that wrote no heartbeat. Without watching (`quick`), those whose last one is stale.
+pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool) -> Vec<Silent> {
+    let is_silent = |e: &&MembershipEntry| {
+        e.status != SiloStatus::Dead
+            && match quick {
+                true => inspection.seems_stale(e),
+                false => !seen.moved.contains_key(&e.address),
+            }
+    };
+    let rows: Vec<&MembershipEntry> = inspection
+        .snapshot
+        .rows
+        .entries()
+        .filter(is_silent)
+        .collect();
+    let at = dial_all(rows.iter().map(|e| e.address)).await;
+    rows.into_iter()
+        .map(|e| Silent {
+            silo: e.address,
+            silence: inspection.silence(e),
+            stale: inspection.seems_stale(e),
+            at: at.get(&e.address).copied().unwrap_or(AtAddress::Unknown),
+        })
+        .collect()
+}
+
+/// Reports the silent silos; gives the number of problems.
+pub(super) fn report_all(
+    inspection: &Inspection,
+    seen: &Watched,
+    silent: &[Silent],
+    quick: bool,
+    session: &mut Session,
+) -> usize {
+    let mut bad = 0;
+    let alive = silent.iter().any(|s| s.at != AtAddress::Nothing);
+    if !quick && seen.moved.is_empty() && silent.len() > 1 && alive {
+        bad += 1;
+        let text = format!(
+            "none of {} has written a heartbeat: look at the store first (space, memory, the silos' \
+             permission to write). No silo is called a ghost for it",
+            count(silent.len(), "silo")
+        );
+        report(session, Finding::Bad, "store", &text);
+    }
+    for one in silent {
+        let (silo, silence) = (one.silo, span(one.silence));
+        bad += 1;
+        let (what, text) = match (one.at, one.stale) {
+            (AtAddress::Nothing, true) => (
+                "ghost",
+                format!(
+                    "{silo} has not written a heartbeat for {silence}, and nothing listens at its \
+                     address: evict it with --repair, or start a silo, which votes it out"
+                ),
+            ),
+            (AtAddress::Nothing, false) => (
+                "silent",
+                format!(
+                    "nothing listens at the address of {silo}, whose last heartbeat is {silence} old: \
+                     the other silos will vote it out, or run this again when the heartbeat is older \
+                     than {}",
+                    span(inspection.settings().staleness())
+                ),
+            ),
+            (AtAddress::Answers, _) => (
+                "silent",
+                format!(
+                    "{silo} has not written a heartbeat for {silence}, but its address answers: it \
+                     may be alive and cut off from the table. It is not evicted"
+                ),
+            ),
+            (AtAddress::Unknown, _) => (
+                "silent",
+                format!(
+                    "{silo} has not written a heartbeat for {silence}, and its address cannot be \
+                     reached from this machine, so it may be alive. It is not evicted; if you know \
+                     that it is gone: `membership evict`"
+                ),
+            ),
+        };
+        report(session, Finding::Bad, what, &text);
+    }
+    if silent.is_empty() {
+        let text = match quick {
+            true => "none: no heartbeat is stale",
+            false => "none: every silo that is not Dead writes its heartbeat",
+        };
+        report(session, Finding::Good, "ghosts", text);
+    }
+    bad
+}
+
+/// A row that cannot be decoded.
+#[derive(Debug)]
+pub(super) struct DamagedRow {
+    pub key: String,
+    /// The key names a silo that wrote a heartbeat meanwhile, or whose address answers.
+    pub may_be_alive: bool,
+}
+
+/// The damaged rows.
+pub(super) async fn damaged(inspection: &Inspection, seen: &Watched) -> Vec<DamagedRow> {
+    let rows = inspection.snapshot.rows.undecodable();
+    let keys: Vec<String> = rows.map(|r| r.key().to_owned()).collect();
+    let at = dial_all(keys.iter().filter_map(|key| key.parse().ok())).await;
+    keys.into_iter()
+        .map(|key| {
+            let silo: Option<SiloAddress> = key.parse().ok();
+            let may_be_alive = silo.is_some_and(|silo| {
+                seen.moved.contains_key(&silo) || at.get(&silo) != Some(&AtAddress::Nothing)
+            });
+            DamagedRow { key, may_be_alive }
+        })
+        .collect()
+}
+
+/// Reports the damaged rows; gives the number of problems.
+pub(super) fn report_damaged(
+    inspection: &Inspection,
+    damaged: &[DamagedRow],
+    session: &mut Session,
+) -> usize {
+    let rows = &inspection.snapshot.rows;
+    for one in damaged {
+        let why = rows.by_key(&one.key).and_then(|r| r.undecodable());
+        let text = format!(
+            "{} cannot be decoded: {}{}",
+            clean(&one.key),
+            clean(why.unwrap_or_default()),
+            match one.may_be_alive {
+                true => ". Its silo may be alive, and stops when the row is removed",
+                false => "",
+            }
+        );
+        report(session, Finding::Bad, "row", &text);
+    }
+    if damaged.is_empty() {
+        let text = format!("{}, none damaged", count(rows.len(), "row"));
+        report(session, Finding::Good, "rows", &text);
+    }
+    damaged.len()
+}
