@@ -88,7 +88,7 @@ tests_over! {
     azurite, "azure-table", Azurite;
     consul, "consul", Consul, hints;
     mongodb, "mongodb", MongoDb;
-    cassandra, "cassandra", Cassandra;
+    cassandra_silos, "cassandra", Cassandra;
     zookeeper, "zk", ZooKeeper, hints;
     etcd, "etcd", Etcd, hints;
 }

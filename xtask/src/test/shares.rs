@@ -103,7 +103,15 @@ pub const SHARES: &[Share] = &[
         &["scylla"],
         "membership-cassandra",
         Kind::Cassandra,
-        280,
+        225,
+    )),
+    // Real silos over it: the server is started many times, and each start takes 20 s.
+    heavy(store(
+        "cassandra-silos",
+        &["cassandra_silos"],
+        "membership-cassandra",
+        Kind::Cassandra,
+        80,
     )),
     store(
         "mongodb",
@@ -350,6 +358,18 @@ mod tests {
         assert_eq!(
             of("membership-cli", "conformance", "cases_can_be_chosen"),
             Some("program")
+        );
+        assert_eq!(
+            of("membership-cassandra", "servers", "trouble::it"),
+            Some("cassandra")
+        );
+        assert_eq!(
+            of(
+                "membership-cli",
+                "stores",
+                "cassandra_silos::silos_come_and_go"
+            ),
+            Some("cassandra-silos")
         );
         assert_eq!(of("membership-cli", "demo", "it"), None);
     }
