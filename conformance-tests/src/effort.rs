@@ -52,6 +52,37 @@ impl Default for Effort {
 }
 
 impl Effort {
+    /// For every change: every case runs, and checks as much at each repetition, but repeats less.
+    /// About a minute for a server nearby.
+    #[must_use]
+    pub fn quick() -> Self {
+        Self {
+            model_operations: 600,
+            commits: 500,
+            kills: 30,
+            contention: Duration::from_secs(2),
+            busy: Duration::from_secs(2),
+            ..Self::default()
+        }
+    }
+
+    /// The smaller one of both numbers of repetitions, each by itself.
+    pub(crate) fn at_most(self, other: Self) -> Self {
+        Self {
+            model_operations: self.model_operations.min(other.model_operations),
+            clients: self.clients.min(other.clients),
+            commits: self.commits.min(other.commits),
+            kills: self.kills.min(other.kills),
+            server_kills: self.server_kills.min(other.server_kills),
+            rows: self.rows.min(other.rows),
+            writers: self.writers.min(other.writers),
+            contention: self.contention.min(other.contention),
+            busy_rows: self.busy_rows.min(other.busy_rows),
+            busy: self.busy.min(other.busy),
+            ..self
+        }
+    }
+
     /// The long runs, for releases: about half an hour for a store that takes a millisecond.
     #[must_use]
     pub fn soak() -> Self {
@@ -69,5 +100,25 @@ impl Effort {
             operation_timeout: Duration::from_secs(30),
             case_timeout: Duration::from_secs(3_600),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_store_repeats_no_more_in_a_quick_run() {
+        let store = Effort {
+            commits: 200,
+            model_operations: 5_000,
+            operation_timeout: Duration::from_secs(60),
+            ..Effort::default()
+        };
+        let both = store.at_most(Effort::quick());
+        assert_eq!(both.commits, 200);
+        assert_eq!(both.model_operations, Effort::quick().model_operations);
+        assert_eq!(both.operation_timeout, store.operation_timeout);
+        assert_eq!(both.rows, Effort::default().rows);
     }
 }

@@ -11,12 +11,21 @@ const CLAUSES: &str = "MEMBERSHIP_CONFORMANCE_CLAUSES";
 const EFFORT: &str = "MEMBERSHIP_CONFORMANCE_EFFORT";
 const SETUPS: &str = "MEMBERSHIP_CONFORMANCE_SETUPS";
 
+/// How much work the environment asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Quick,
+    #[default]
+    Usual,
+    Soak,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
     pub seed: Option<u64>,
     pub cases: Vec<String>,
     pub clauses: Vec<Clause>,
-    pub soak: bool,
+    pub effort: Asked,
     pub whole: bool,
 }
 
@@ -44,12 +53,13 @@ impl Environment {
                 .parse()
                 .map_err(|_| format!("{SEED}: `{text}` is not a number of 64 bits"))
         });
-        let soak = match value(EFFORT).as_deref().map(str::trim) {
-            None | Some("") => false,
-            Some("soak") => true,
+        let effort = match value(EFFORT).as_deref().map(str::trim) {
+            None | Some("") => Asked::Usual,
+            Some("quick") => Asked::Quick,
+            Some("soak") => Asked::Soak,
             Some(other) => {
                 return Err(format!(
-                    "{EFFORT}: `{other}` is not an effort: write `soak`, or unset it"
+                    "{EFFORT}: `{other}` is not an effort: write `quick` or `soak`, or unset it"
                 ));
             }
         };
@@ -66,8 +76,8 @@ impl Environment {
             seed: seed.transpose()?,
             cases: list(CASES),
             clauses: clauses.collect::<Result<_, _>>()?,
-            soak,
-            whole: whole || soak,
+            effort,
+            whole: whole || effort == Asked::Soak,
         })
     }
 }
@@ -141,7 +151,8 @@ mod tests {
             [Clause::T5, Clause::T13]
         );
         let soak = parse(EFFORT, "soak").unwrap();
-        assert!(soak.soak && soak.whole);
+        assert!(soak.effort == Asked::Soak && soak.whole);
+        assert_eq!(parse(EFFORT, "quick").unwrap().effort, Asked::Quick);
         assert!(parse(SETUPS, "whole").unwrap().whole);
         for (name, text) in [
             (SEED, "abc"),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::case::{Case, Cx, Progress};
 use crate::effort::Effort;
-use crate::environment::Environment;
+use crate::environment::{Asked, Environment};
 use crate::{Backend, CaseResult, Clause, Outcome, Report, Stop, cases};
 
 type Listener = Box<dyn Fn(&CaseResult) + Send + Sync>;
@@ -17,7 +17,7 @@ pub struct Suite {
     seed: u64,
     effort: Effort,
     /// The environment requests the long runs.
-    soak: bool,
+    asked: Asked,
     clauses: Vec<Clause>,
     names: Vec<String>,
     /// If the set-up repeats another one: the clauses that it can change. Empty means all.
@@ -38,7 +38,7 @@ impl Suite {
     /// | `MEMBERSHIP_CONFORMANCE_SEED` | a number | [`seed`](Self::seed) |
     /// | `MEMBERSHIP_CONFORMANCE_CASES` | names, or parts of names, separated by commas | [`named`](Self::named) |
     /// | `MEMBERSHIP_CONFORMANCE_CLAUSES` | clauses, separated by commas: `T5,T13` | [`clauses`](Self::clauses) |
-    /// | `MEMBERSHIP_CONFORMANCE_EFFORT` | `soak` | [`Effort::soak`] |
+    /// | `MEMBERSHIP_CONFORMANCE_EFFORT` | `quick` or `soak` | [`Effort::quick`], [`Effort::soak`] |
     /// | `MEMBERSHIP_CONFORMANCE_SETUPS` | `whole` | every case, also where a set-up [`repeats`](Self::repeats) another one |
     ///
     /// The caller's later calls are added to that. An invalid value fails the run.
@@ -57,12 +57,12 @@ impl Suite {
         Self {
             backend,
             seed: asked.seed.unwrap_or_else(fresh_seed),
-            effort: if asked.soak {
-                Effort::soak()
-            } else {
-                Effort::default()
+            effort: match asked.effort {
+                Asked::Quick => Effort::quick(),
+                Asked::Usual => Effort::default(),
+                Asked::Soak => Effort::soak(),
             },
-            soak: asked.soak,
+            asked: asked.effort,
             clauses: asked.clauses,
             names: asked.cases,
             differing: Vec::new(),
@@ -91,7 +91,16 @@ impl Suite {
     /// repetitions for a slow store. Every case still runs, and each repetition checks as much.
     #[must_use]
     pub fn effort_unless_soak(self, change: impl FnOnce(&mut Effort)) -> Self {
-        if self.soak { self } else { self.effort(change) }
+        match self.asked {
+            Asked::Soak => self,
+            Asked::Usual => self.effort(change),
+            Asked::Quick => {
+                let quick = self.effort;
+                let mut suite = self.effort(change);
+                suite.effort = suite.effort.at_most(quick);
+                suite
+            }
+        }
     }
 
     /// Runs only the cases that prove one of these clauses (and of those of earlier calls).

@@ -54,7 +54,7 @@ pub(crate) struct Args {
 /// How much work the long cases do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EffortLevel {
-    /// About half a minute on a nearby server
+    /// About a minute on a nearby server
     Quick,
     /// As in the providers' own tests
     Default,
@@ -65,12 +65,7 @@ enum EffortLevel {
 impl EffortLevel {
     fn set(self, effort: &mut Effort) {
         match self {
-            Self::Quick => {
-                effort.model_operations = 300;
-                effort.commits = 200;
-                effort.kills = 10;
-                effort.rows = 500;
-            }
+            Self::Quick => *effort = Effort::quick(),
             Self::Default => {}
             Self::Soak => *effort = Effort::soak(),
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::{Failure, backends, cargo, say, status};
 use build::Plan;
-use run::{LIMIT, Outcome, Runner};
+use run::{LIMIT, LIMIT_WHOLE, Outcome, Runner};
 use shares::{SHARES, Share};
 
 /// Runs what a plain `cargo test` leaves out: every store against its real server, and all
@@ -35,6 +35,10 @@ pub struct Test {
     /// not only the cases that differ.
     #[arg(long)]
     whole: bool,
+    /// Run every case of the suite with fewer repetitions: histories of 500 commits instead of up
+    /// to 2,000.
+    #[arg(long, conflicts_with = "whole")]
+    quick: bool,
     /// Servers as containers of a Docker engine, and not as processes of this machine.
     #[arg(long)]
     containers: bool,
@@ -73,8 +77,11 @@ impl Test {
         if self.whole {
             environment.push(("MEMBERSHIP_CONFORMANCE_SETUPS", "whole".to_owned()));
         }
+        if self.quick {
+            environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "quick".to_owned()));
+        }
         let runner = Runner {
-            limit: Some(LIMIT),
+            limit: Some(if self.whole { LIMIT_WHOLE } else { LIMIT }),
             ignored_too: false,
             watched: false,
             environment,

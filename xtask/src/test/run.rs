@@ -10,6 +10,8 @@ use crate::Failure;
 
 /// A share that takes longer fails, so that the reason is investigated.
 pub const LIMIT: Duration = Duration::from_secs(300);
+/// The same where every case runs over every set-up.
+pub const LIMIT_WHOLE: Duration = Duration::from_secs(900);
 /// A share that takes this many times its limit hangs, and is killed.
 const HANGS: u32 = 4;
 
