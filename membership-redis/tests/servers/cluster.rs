@@ -1,7 +1,9 @@
 //! Redis Cluster: the client finds the owner of the slot, and finds it again when the slot has
 //! moved.
 
-use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
+use std::time::Duration;
+
+use membership_core::{CommitOutcome, Durability, MembershipTable, Recency, TableErrorKind};
 use membership_testbed::{Kind, Server};
 
 use crate::support::load::{Load, Phase};
@@ -65,8 +67,22 @@ async fn a_slot_that_moves_is_followed() {
             for node in [to, from] {
                 shell::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
             }
-            // The slot has moved: MOVED.
-            token = commit(&table, &insert(&token, [token.version() + 10])).await;
+            // The slot has moved: MOVED. Until every node has heard of it, they may redirect in a
+            // circle, and the commit has not happened.
+            let deadline = std::time::Instant::now() + Duration::from_secs(10);
+            let request = insert(&token, [token.version() + 10]);
+            token = loop {
+                match table.commit(&request).await {
+                    Ok(CommitOutcome::Committed(token)) => break token,
+                    Err(error)
+                        if error.kind() == TableErrorKind::Unavailable
+                            && std::time::Instant::now() < deadline =>
+                    {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            };
             assert_eq!(read(&table).await.0.token, token);
         }
         // Another client begins at a node that owns none of the keys.

@@ -133,7 +133,7 @@ impl Lanes {
     fn next(&self) -> Option<&'static Share> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(share) = state.take() {
+            if let Some(share) = state.take(self.jobs) {
                 state.running.push((share, Instant::now()));
                 say(&format!("began: {}", share.name));
                 return Some(share);
@@ -172,13 +172,16 @@ impl Lanes {
 }
 
 impl State {
-    /// Takes the first share that may run now: no second heavy one.
-    fn take(&mut self) -> Option<&'static Share> {
+    /// Takes the first share that may run now: no second heavy one, and where there are more than
+    /// two lanes, a heavy one takes two of them.
+    fn take(&mut self, jobs: u64) -> Option<&'static Share> {
+        let lanes = |share: &Share| if share.heavy && jobs > 2 { 2 } else { 1 };
+        let taken: u64 = self.running.iter().map(|(share, _)| lanes(share)).sum();
         let heavy = self.running.iter().any(|(share, _)| share.heavy);
         let place = self
             .waiting
             .iter()
-            .position(|share| !(heavy && share.heavy))?;
+            .position(|share| !(heavy && share.heavy) && taken + lanes(share) <= jobs)?;
         Some(self.waiting.remove(place))
     }
 
@@ -230,15 +233,17 @@ mod tests {
         let shares = ["toy", "zookeeper", "redis", "cassandra"].map(|name| named(name).unwrap());
         let lanes = Lanes::new(&shares, 3);
         let begun: Vec<_> = (0..3)
-            .map(|_| lanes.state.lock().unwrap().take().unwrap())
+            .map(|_| lanes.state.lock().unwrap().take(3).unwrap())
             .collect();
         let names: Vec<_> = begun.iter().map(|share| share.name).collect();
         assert_eq!(names, ["cassandra", "zookeeper", "redis"]);
 
-        let lanes = Lanes::new(&shares, 3);
-        let begun: Vec<_> = (0..3).map(|_| lanes.next().unwrap().name).collect();
-        assert_eq!(begun, ["cassandra", "redis", "toy"]);
-        assert!(lanes.state.lock().unwrap().take().is_none());
+        for jobs in [2, 3] {
+            let lanes = Lanes::new(&shares, jobs);
+            let begun: Vec<_> = (0..2).map(|_| lanes.next().unwrap().name).collect();
+            assert_eq!(begun, ["cassandra", "redis"]);
+            assert!(lanes.state.lock().unwrap().take(jobs as u64).is_none());
+        }
     }
 
     #[test]
