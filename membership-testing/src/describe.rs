@@ -9,17 +9,17 @@ use membership_core::protocol::{
     Destination, Effect, IndirectOutcome, Message, Notice, Observation, Termination,
 };
 use membership_core::{
-    ClusterView, CommitRequest, FencingToken, MembershipEntry, RowChange, SiloAddress, SiloStatus,
+    ClusterView, CommitRequest, MembershipEntry, RowChange, SiloAddress, SiloStatus, TableId,
 };
 
 /// The view that was described last, by version and digest, with its text: in a large cluster
 /// thousands of silos publish the same view.
 #[derive(Debug, Default)]
-pub(super) struct LastView(Option<((FencingToken, u128), String)>);
+pub(super) struct LastView(Option<((TableId, u64, u128), String)>);
 
 impl LastView {
     fn view(&mut self, v: &ClusterView, truth: &GroundTruth) -> &str {
-        let which = (v.fencing_token(), v.digest());
+        let which = (v.table_id(), v.version(), v.digest());
         if self.0.as_ref().is_none_or(|(last, _)| *last != which) {
             self.0 = None;
         }

@@ -91,7 +91,8 @@ impl Cluster {
         info.host_name = format!("host-{host}");
         let identity = Identity::new(self.name.clone(), endpoint, instance, info);
         let seed = self.rng.next_u64();
-        let setup = Setup::new(identity, self.config.clone(), self.limits, seed);
+        let setup = Setup::new(identity, self.config.clone(), self.limits, seed)
+            .with_reads(membership_core::Recency::Linearizable);
         let machine = (self.factory)(setup);
         self.processes.push(Process {
             machine,

@@ -60,7 +60,7 @@
 //!     }
 //! }
 //!
-//! // A silo takes the token from the view in which it is the owner: `view.fencing_token()`.
+//! // A silo takes the token from the view in which it is the owner: `silo.confirmed_view()`.
 //! let old_owner = FencingToken { table_id: TableId::new(1), version: 7 };
 //! let new_owner = FencingToken { table_id: TableId::new(1), version: 8 };
 //! let mut store = Store::default();

@@ -161,6 +161,7 @@ impl Life {
                 Some(event) = events.next() => match event.kind {
                     EventKind::Table { state, error } => self.report.table(state, error.as_deref()),
                     EventKind::Missed { .. } => self.report.table(silo.health().table, None),
+                    EventKind::ViewWithdrawn { announced } => self.report.withdrawn(announced, event.version),
                     _ => {}
                 },
             }

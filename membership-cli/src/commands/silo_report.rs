@@ -141,6 +141,18 @@ impl Report {
         );
     }
 
+    /// Reports that a view that another silo announced is not in the table.
+    pub fn withdrawn(&self, announced: u64, version: u64) {
+        self.line(
+            || json!({"event": "view_withdrawn", "announced": announced, "version": version}),
+            || {
+                format!(
+                    "view {announced} is withdrawn: another silo announced it and the table does not have it; the table has version {version}"
+                )
+            },
+        );
+    }
+
     pub fn leaving(&self) {
         self.line(|| json!({"event": "leaving"}), || "leaving".to_owned());
     }

@@ -34,9 +34,9 @@ impl Cleaner {
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         ctx.set_timer(Timer::Clean, PERIOD);
         let now = ctx.mono();
-        let Some(view) = &ctx.view else { return };
+        let Some(view) = &ctx.base else { return };
         let before = std::mem::take(&mut self.dead);
-        if ctx.members.alive.len() == view.len() {
+        if !ctx.is_announced() && ctx.members.alive.len() == view.len() {
             return;
         }
         let dead = view
@@ -49,7 +49,7 @@ impl Cleaner {
         let leads = ctx.is_active() && view.leader().is_some_and(|l| l.address == ctx.me);
         if !leads
             || ctx.suspended
-            || ctx.table_changed()
+            || ctx.table_doubted()
             || writer.has(|a| matches!(a, Action::RemoveDefunct { .. }))
         {
             return;

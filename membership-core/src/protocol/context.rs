@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rand_core::{Rng as _, SeedableRng};
@@ -18,14 +17,16 @@ use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
 use crate::hooks::ProtocolVariant;
 use crate::{
-    ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot,
-    Suspicion, TableLimits,
+    ClusterView, Config, InstanceId, MembershipEntry, MonoTime, Now, Recency, SharedSettings,
+    SiloAddress, SiloStatus, Suspicion, TableLimits,
 };
 
 /// Availability of the table.
 #[derive(Debug)]
 pub(crate) struct TableHealth {
     pub(crate) state: TableState,
+    /// What one answer said of the table, until a second one over a new connection agrees.
+    pub(crate) doubted: Option<TableState>,
     /// When calls began to fail; none while they succeed.
     pub(crate) failing_since: Option<MonoTime>,
     /// When calls last began to succeed again.
@@ -46,8 +47,13 @@ pub(crate) struct Ctx {
     /// The address of this silo; epoch 0 until the epoch is decided.
     pub(crate) me: SiloAddress,
     pub(crate) status: SiloStatus,
-    /// The last adopted view.
+    /// The newest view, confirmed or announced.
     pub(crate) view: Option<ClusterView>,
+    /// The newest confirmed view: the same, or an older one while `view` is only announced. Every
+    /// decision rests on it.
+    pub(crate) base: Option<ClusterView>,
+    /// When `view` was announced; none while it is confirmed.
+    pub(crate) announced_at: Option<MonoTime>,
     pub(crate) members: Members,
     /// The settings that the cluster shares, clamped to the allowed ranges.
     shared: Arc<SharedSettings>,
@@ -55,7 +61,8 @@ pub(crate) struct Ctx {
     pub(crate) contact: Option<MonoTime>,
     pub(crate) table: TableHealth,
     pub(crate) suspended: bool,
-    confirmed: Arc<AtomicU64>,
+    /// How recent the table's usual reads are.
+    pub(crate) reads: Recency,
     rng: Xoshiro256PlusPlus,
     next_call: u64,
 }
@@ -77,14 +84,17 @@ impl Ctx {
             me,
             status: SiloStatus::Created,
             view: None,
+            base: None,
+            announced_at: None,
             members: Members::default(),
             table: TableHealth {
                 state: TableState::Available,
+                doubted: None,
                 failing_since: None,
                 recovered_at: None,
             },
             suspended: false,
-            confirmed: Arc::new(AtomicU64::new(0)),
+            reads: setup.reads,
             rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
             next_call: 0,
         }
@@ -103,9 +113,9 @@ impl Ctx {
         self.shared.clone()
     }
 
-    /// Adopts the settings of a new view.
+    /// Adopts the settings of a new confirmed view.
     pub(crate) fn follow_settings(&mut self) {
-        if let Some(view) = &self.view {
+        if let Some(view) = &self.base {
             let stored = &view.snapshot().version_row.settings;
             let workable = stored.workable();
             if *self.shared != workable {
@@ -166,15 +176,39 @@ impl Ctx {
         CallId(self.next_call)
     }
 
-    /// Builds the view of a snapshot of this silo's table.
-    pub(crate) fn make_view(&self, snapshot: Snapshot) -> ClusterView {
-        ClusterView::with_clock(snapshot, self.confirmed.clone())
+    /// The newest view and when it was announced, while no contact with the table confirms it.
+    pub(crate) fn announced(&self) -> Option<(&ClusterView, MonoTime)> {
+        self.view.as_ref().zip(self.announced_at)
     }
 
-    /// Records that this silo's table answered a call sent at `sent`. Leases depend on this.
-    pub(crate) fn confirm(&mut self, sent: MonoTime) {
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announced_at.is_some()
+    }
+
+    /// The version of the newest confirmed view.
+    pub(crate) fn base_version(&self) -> u64 {
+        self.base.as_ref().map_or(0, ClusterView::version)
+    }
+
+    /// The entry of a silo in the newest confirmed view, if its row exists and can be decoded.
+    pub(crate) fn confirmed_entry(&self, silo: &SiloAddress) -> Option<&MembershipEntry> {
+        self.base.as_ref().and_then(|base| base.get(silo))
+    }
+
+    /// Whether a silo is alive in the newest confirmed view, as this instance. Only such silos
+    /// announce views.
+    pub(crate) fn is_member(&self, silo: &SiloAddress, instance: InstanceId) -> bool {
+        if self.is_announced() {
+            self.confirmed_entry(silo)
+                .is_some_and(|e| e.status != SiloStatus::Dead && e.instance_id == instance)
+        } else {
+            self.members.instance(silo) == Some(instance)
+        }
+    }
+
+    /// Records that this silo's table answered a call sent at `sent`.
+    pub(crate) fn contacted(&mut self, sent: MonoTime) {
         self.contact = self.contact.max(Some(sent));
-        self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
     }
 
     fn header(&self, to: Option<SiloAddress>) -> Header {
@@ -243,6 +277,11 @@ impl Ctx {
     /// adopted.
     pub(crate) fn table_changed(&self) -> bool {
         matches!(self.table.state, TableState::Changed(_))
+    }
+
+    /// Whether the table is no longer the one this silo knew, or one answer says so.
+    pub(crate) fn table_doubted(&self) -> bool {
+        self.table_changed() || matches!(self.table.doubted, Some(TableState::Changed(_)))
     }
 
     pub(crate) fn set_table_state(&mut self, state: TableState) {

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::gate::{self, Passage, Source};
+use super::gate::{self, Hearing, Witness};
 use super::io::LinkId;
 use super::message::{Header, Message};
 use super::notice::Observation;
-use crate::{ClusterView, Delta, MonoTime, SiloAddress, TableId};
+use crate::{Delta, MonoTime, SiloAddress, TableId};
 
 /// Minimum time between two requests for a delta, to any peers.
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
+/// How long after a request without an answer the table is read instead of asking again.
+const ASKED_IN_VAIN: Duration = Duration::from_secs(5);
 /// Maximum number of remembered peers; further ones wait. Forged senders must not exhaust the
 /// memory.
 const MAX_REMEMBERED: usize = 1024;
@@ -38,6 +40,10 @@ pub(crate) enum Call {
     Adopted,
     /// A read of the table is needed.
     Read,
+    /// Somebody whom the table does not name may be right: a read is due, at a limited rate.
+    Hint,
+    /// A read of all rows is needed, also of those that seem known.
+    ReadAll,
     /// The delta starts from a version that this silo does not have: ask for a larger one.
     Ask,
 }
@@ -48,7 +54,8 @@ impl Disseminator {
         if !ctx.config.enable_dissemination {
             return;
         }
-        let Some(view) = &ctx.view else { return };
+        // Only what the table has acknowledged is told to others.
+        let Some(view) = &ctx.base else { return };
         let delta = view
             .delta_since(before)
             .unwrap_or_else(|| Delta::whole(view));
@@ -73,26 +80,35 @@ impl Disseminator {
         if header.table_id != Some(view.table_id()) || !ctx.config.enable_dissemination {
             return Call::Nothing;
         }
-        let mine = view.version();
-        if header.version == mine && header.digest != view.digest() {
-            return self.read_once(ctx);
+        let (mine, digest) = (view.version(), view.digest());
+        // Two views of one version: only all rows of the table can tell which one is wrong.
+        if header.version == mine && header.digest != digest {
+            return match self.read_once(ctx) {
+                Call::Read => Call::ReadAll,
+                call => call,
+            };
         }
         if header.version > mine {
+            if !ctx.is_member(&header.from, header.instance) {
+                return Call::Hint;
+            }
             let now = ctx.mono();
-            let waiting = self
-                .asked
-                .is_some_and(|(at, v)| now.since(at) < ASK_PATIENCE && v >= mine);
-            if !waiting {
-                self.asked = Some((now, mine));
-                let table_id = Some(view.table_id());
-                ctx.reply(
-                    link,
-                    header.from,
-                    Message::AskDelta {
+            match self.asked {
+                Some((at, v)) if v >= mine && now.since(at) < ASK_PATIENCE => {}
+                // Whoever was asked has the version only as an announcement, and does not pass that
+                // on.
+                Some((at, v)) if v >= mine && now.since(at) < ASKED_IN_VAIN => {
+                    return self.read_once(ctx);
+                }
+                _ => {
+                    self.asked = Some((now, mine));
+                    let table_id = Some(view.table_id());
+                    let body = Message::AskDelta {
                         table_id,
                         have: mine,
-                    },
-                );
+                    };
+                    ctx.reply(link, header.from, body);
+                }
             }
         }
         Call::Nothing
@@ -106,7 +122,8 @@ impl Disseminator {
         table_id: Option<TableId>,
         have: u64,
     ) {
-        let Some(view) = &ctx.view else { return };
+        // Only what this silo has from the table is told to others.
+        let Some(view) = &ctx.base else { return };
         let delta = if table_id == Some(view.table_id()) {
             if have >= view.version() {
                 return;
@@ -133,15 +150,18 @@ impl Disseminator {
         ctx.reply(link, from, Message::Delta(Box::new(delta)));
     }
 
-    /// Handles a delta. When it is adopted, the new view is in the context.
-    pub(crate) fn on_delta(&mut self, ctx: &mut Ctx, delta: &Delta) -> Call {
+    /// Handles a delta of a member. When it is adopted, the new view is in the context.
+    pub(crate) fn on_delta(&mut self, ctx: &mut Ctx, delta: &Delta, witness: &Witness<'_>) -> Call {
         let Some(view) = &ctx.view else {
             return Call::Nothing;
         };
         if delta.to() <= view.version() && delta.table_id() == view.table_id() {
             return Call::Nothing;
         }
-        if ctx.suspended || ctx.table_changed() {
+        if delta.table_id() != view.table_id() {
+            return self.read_once(ctx);
+        }
+        if ctx.suspended || ctx.table_doubted() {
             return Call::Nothing;
         }
         let resolved = match delta.resolve(Some(view.snapshot())) {
@@ -154,16 +174,10 @@ impl Disseminator {
                 return self.read_once(ctx);
             }
         };
-        match gate::pass(ctx, resolved, Source::Message) {
-            Passage::Adopted => Call::Adopted,
-            Passage::Known => Call::Nothing,
-            Passage::NeedsRead => self.read_once(ctx),
-            Passage::Broken(_) | Passage::Nonsense => {
-                ctx.observe(Observation::Dropped {
-                    reason: "inconsistent_delta",
-                });
-                self.read_once(ctx)
-            }
+        match gate::hear(ctx, resolved, witness) {
+            Hearing::Announced => Call::Adopted,
+            Hearing::Known => Call::Nothing,
+            Hearing::NeedsRead => self.read_once(ctx),
         }
     }
 
@@ -196,9 +210,9 @@ impl Disseminator {
     }
 
     /// Sends this silo's last message to each peer.
-    pub(crate) fn farewell(&mut self, ctx: &mut Ctx, version: u64, before: Option<&ClusterView>) {
+    pub(crate) fn farewell(&mut self, ctx: &mut Ctx, version: u64, before: Option<u64>) {
         let delta = before
-            .and_then(|b| ctx.view.as_ref().and_then(|v| v.delta_since(b.version())))
+            .and_then(|before| ctx.base.as_ref().and_then(|v| v.delta_since(before)))
             .map(Box::new);
         let body = Arc::new(Message::Farewell { version, delta });
         for silo in ctx.members.alive.clone() {

@@ -1,108 +1,253 @@
 //! The gate that every view must pass: same table, larger version, consistent with the recent
-//! commits, no Dead silo alive again. Invariants P1 to P3, clause T16.
+//! commits, no Dead silo alive again. Invariants P1 to P3 and P16, clause T16.
+//!
+//! What the table says is *confirmed*, and alone decides. What another silo says is *announced*: it
+//! is published, but withdrawn when the table contradicts it.
+
+use std::collections::BTreeSet;
 
 use super::context::Ctx;
+use crate::intent::needed_votes;
 use crate::model::version::RECENT_COMMITS;
 use crate::{
-    Discontinuity, MembershipEntry, SiloAddress, SiloStatus, Snapshot, check_snapshot, check_token,
+    CauseOfDeath, ClusterView, Discontinuity, MembershipEntry, MonoTime, SiloAddress, SiloStatus,
+    Snapshot, check_snapshot, check_token,
 };
 
 /// Maximum increase of the version by a message; a larger one needs a read.
 const MAX_LEAP: u64 = 1000;
 
-/// The source of a snapshot.
+/// How the table gave a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Read from the table.
     Read,
     /// Made by a commit of this silo that the table acknowledged.
     Commit,
-    /// Received from another silo.
-    Message,
 }
 
-/// The result for a snapshot.
+/// The result for a snapshot of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
-    /// It is now the view.
+    /// It is now the confirmed view.
     Adopted,
+    /// It is now the confirmed view, and the announced one, which it contradicts, is dropped. This
+    /// was the version of that one.
+    Withdrawn(u64),
     /// It has nothing new.
     Known,
-    /// It came in a message and changes too much to adopt without a read.
-    NeedsRead,
-    /// It is not consistent with the known view.
+    /// It is older than the confirmed view.
+    Old,
+    /// It is not consistent with the confirmed view.
     Broken(Discontinuity),
-    /// The message is invalid.
-    Nonsense,
 }
 
-pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage {
-    let mut changed = None;
-    if let Some(view) = &ctx.view {
-        let known = view.snapshot();
-        if source == Source::Message && snapshot.table_id() != known.table_id() {
-            return Passage::NeedsRead;
-        }
+/// The result for a snapshot of another silo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    /// It is now the view, announced.
+    Announced,
+    /// It has nothing new.
+    Known,
+    /// It is not consistent with the view, or changes too much to publish without a read.
+    NeedsRead,
+}
+
+/// What this silo has seen itself of the silos that another one declares dead.
+pub(crate) struct Witness<'a> {
+    /// Silos whose heartbeat is stale.
+    pub(crate) stale: &'a BTreeSet<SiloAddress>,
+    /// Whether a silo has just answered this one.
+    pub(crate) heard: &'a dyn Fn(&SiloAddress) -> bool,
+}
+
+/// Passes a snapshot of the table. `newest_at` is when the call was sent, if the answer is
+/// linearizable: the table had no newer version then.
+pub(crate) fn pass(
+    ctx: &mut Ctx,
+    snapshot: Snapshot,
+    source: Source,
+    newest_at: Option<MonoTime>,
+) -> Passage {
+    if let Some(base) = &ctx.base {
+        let known = base.snapshot();
         if snapshot.version() < known.version() {
-            // Messages may have moved the view while the read was under way. The read itself
-            // reports a table that went back: it names the version that was known when it began. A
-            // different table id is a different table at any version.
-            let same = snapshot.table_id() == known.table_id();
-            return if same {
-                Passage::Known
-            } else {
+            return if snapshot.table_id() != known.table_id() {
                 Passage::Broken(Discontinuity::Replaced)
+            } else if newest_at.is_some() {
+                Passage::Broken(Discontinuity::RolledBack)
+            } else {
+                Passage::Old
             };
         }
-        if snapshot.version() == known.version()
-            && snapshot.token.same_commit(&known.token)
-            && snapshot.rows.digest() == known.rows.digest()
-        {
-            return Passage::Known;
+        if is_same(&snapshot, known) {
+            return confirm(ctx, newest_at);
         }
-        let leap = snapshot.version() - known.version();
         let checked = match source {
             Source::Read => check_snapshot(known, &snapshot),
-            // Beyond the commits that the version row keeps, only the rows show that the table took
-            // another path.
-            Source::Message if leap > RECENT_COMMITS as u64 => check_snapshot(known, &snapshot),
-            Source::Commit | Source::Message => check_token(&known.token, &snapshot.version_row),
+            Source::Commit => check_token(&known.token, &snapshot.version_row),
         };
-        match (checked, source) {
-            (Ok(()), _) => {}
-            (Err(_), Source::Message) => return Passage::NeedsRead,
-            (Err(d), _) => return Passage::Broken(d),
+        if let Err(how) = checked {
+            return Passage::Broken(how);
         }
-        if source == Source::Message && (leap == 0 || leap > MAX_LEAP) {
-            return Passage::NeedsRead;
+        if has_risen(known, &snapshot) {
+            return Passage::Broken(Discontinuity::RolledBack);
         }
-        changed = snapshot.changed_since(known);
-        let concerns_me = changed
-            .as_ref()
-            .is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
-        if source == Source::Message && concerns_me && ends_me(ctx, &snapshot) {
-            return Passage::NeedsRead;
-        }
-        let dead = |e: &MembershipEntry| e.status == SiloStatus::Dead;
-        let is_back = |s: &SiloAddress| snapshot.rows.get(s).is_some_and(|e| !dead(e));
-        let risen = match &changed {
-            Some(changed) => changed
-                .iter()
-                .any(|s| known.rows.get(s).is_some_and(dead) && is_back(s)),
-            None => known.rows.entries().any(|e| dead(e) && is_back(&e.address)),
-        };
-        if risen {
-            return if source == Source::Message {
-                Passage::Nonsense
-            } else {
-                Passage::Broken(Discontinuity::RolledBack)
-            };
-        }
-    } else if source == Source::Message {
-        return Passage::NeedsRead;
     }
-    install(ctx, snapshot, changed.as_deref());
-    Passage::Adopted
+    match ctx.announced() {
+        None => {
+            let changed = ctx
+                .view
+                .as_ref()
+                .and_then(|view| snapshot.changed_since(view.snapshot()));
+            install(ctx, snapshot, changed.as_deref(), newest_at);
+            Passage::Adopted
+        }
+        Some((view, at)) => {
+            let view = view.clone();
+            let told = view.snapshot();
+            if is_same(&snapshot, told) {
+                view.confirm(newest_at);
+                ctx.base = Some(view.clone());
+                ctx.announced_at = None;
+                ctx.follow_settings();
+                Passage::Adopted
+            } else if snapshot.version() > told.version() {
+                if check_snapshot(told, &snapshot).is_ok() && !has_risen(told, &snapshot) {
+                    let changed = snapshot.changed_since(told);
+                    install(ctx, snapshot, changed.as_deref(), newest_at);
+                    Passage::Adopted
+                } else {
+                    withdraw(ctx, snapshot, newest_at)
+                }
+            } else if newest_at.is_some_and(|sent| sent >= at)
+                || check_token(&snapshot.token, &told.version_row).is_err()
+            {
+                withdraw(ctx, snapshot, newest_at)
+            } else {
+                // The table may have gone on to the announced version since this read.
+                ctx.base = Some(ClusterView::confirmed(snapshot, newest_at));
+                ctx.follow_settings();
+                Passage::Adopted
+            }
+        }
+    }
+}
+
+/// Handles an answer that the confirmed view is still the table's.
+pub(crate) fn confirm(ctx: &mut Ctx, newest_at: Option<MonoTime>) -> Passage {
+    let Some(base) = ctx.base.clone() else {
+        return Passage::Known;
+    };
+    base.confirm(newest_at);
+    match (ctx.announced(), newest_at) {
+        (Some((view, at)), Some(sent)) if sent >= at => {
+            let version = view.version();
+            reinstall(ctx, base);
+            Passage::Withdrawn(version)
+        }
+        _ => Passage::Known,
+    }
+}
+
+/// Passes a snapshot that a member told.
+pub(crate) fn hear(ctx: &mut Ctx, snapshot: Snapshot, witness: &Witness<'_>) -> Hearing {
+    let Some(view) = &ctx.view else {
+        return Hearing::NeedsRead;
+    };
+    let known = view.snapshot();
+    if snapshot.table_id() != known.table_id() {
+        return Hearing::NeedsRead;
+    }
+    if snapshot.version() < known.version() || is_same(&snapshot, known) {
+        return Hearing::Known;
+    }
+    let leap = snapshot.version() - known.version();
+    // Beyond the commits that the version row keeps, only the rows show that the table took another
+    // path.
+    let checked = if leap > RECENT_COMMITS as u64 {
+        check_snapshot(known, &snapshot)
+    } else {
+        check_token(&known.token, &snapshot.version_row)
+    };
+    if checked.is_err() || leap == 0 || leap > MAX_LEAP || has_risen(known, &snapshot) {
+        return Hearing::NeedsRead;
+    }
+    let changed = snapshot.changed_since(known);
+    let concerns_me = changed
+        .as_ref()
+        .is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
+    if (concerns_me && ends_me(ctx, &snapshot)) || is_doubtful(known, &snapshot, witness) {
+        return Hearing::NeedsRead;
+    }
+    let view = ClusterView::new(snapshot);
+    follow(ctx, view.snapshot(), changed.as_deref());
+    ctx.view = Some(view);
+    ctx.announced_at = Some(ctx.now.mono);
+    Hearing::Announced
+}
+
+fn is_same(a: &Snapshot, b: &Snapshot) -> bool {
+    a.token.same_commit(&b.token) && a.rows.digest() == b.rows.digest()
+}
+
+/// Whether a silo that `known` has as Dead is alive again.
+fn has_risen(known: &Snapshot, now: &Snapshot) -> bool {
+    let dead = |e: &MembershipEntry| e.status == SiloStatus::Dead;
+    let is_back = |s: &SiloAddress| now.rows.get(s).is_some_and(|e| !dead(e));
+    match now.changed_since(known) {
+        Some(changed) => changed
+            .iter()
+            .any(|s| known.rows.get(s).is_some_and(dead) && is_back(s)),
+        None => known.rows.entries().any(|e| dead(e) && is_back(&e.address)),
+    }
+}
+
+/// Whether a death in `now` needs a look at the table before it is published: one that the votes in
+/// its row do not justify, or one for another cause of a silo that has just answered.
+fn is_doubtful(known: &Snapshot, now: &Snapshot, witness: &Witness<'_>) -> bool {
+    let alive = |s: &SiloAddress| {
+        known
+            .rows
+            .get(s)
+            .is_some_and(|e| e.status != SiloStatus::Dead)
+    };
+    let doubtful = |silo: &SiloAddress| {
+        let Some(entry) = now.rows.get(silo) else {
+            return (witness.heard)(silo);
+        };
+        match entry.death.as_ref().map(|d| &d.cause) {
+            _ if entry.status != SiloStatus::Dead => false,
+            Some(CauseOfDeath::Voted) => {
+                // An accuser may have become Active since, or have died in the same commit.
+                let may_accuse = |s: &SiloAddress| {
+                    let active = |at: &Snapshot| {
+                        at.rows
+                            .get(s)
+                            .is_some_and(|e| e.status == SiloStatus::Active)
+                    };
+                    s != silo && (active(known) || active(now))
+                };
+                let votes: BTreeSet<_> = entry
+                    .suspicions
+                    .iter()
+                    .map(|v| v.accuser)
+                    .filter(may_accuse)
+                    .map(|s| s.endpoint())
+                    .collect();
+                votes.len() < usize::try_from(needed_votes(known, witness.stale)).unwrap_or(1)
+            }
+            _ => (witness.heard)(silo),
+        }
+    };
+    match now.changed_since(known) {
+        Some(changed) => changed.iter().filter(|s| alive(s)).any(doubtful),
+        None => known
+            .rows
+            .entries()
+            .filter(|e| e.status != SiloStatus::Dead)
+            .any(|e| doubtful(&e.address)),
+    }
 }
 
 /// Whether a snapshot says that this silo has ended: its row is Dead or missing, or a newer process
@@ -122,7 +267,37 @@ pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
         .is_some_and(|e| e.address.is_successor_of(&ctx.me))
 }
 
-fn install(ctx: &mut Ctx, snapshot: Snapshot, changed: Option<&[SiloAddress]>) {
+fn withdraw(ctx: &mut Ctx, snapshot: Snapshot, newest_at: Option<MonoTime>) -> Passage {
+    let version = ctx.version();
+    reinstall(ctx, ClusterView::confirmed(snapshot, newest_at));
+    Passage::Withdrawn(version)
+}
+
+/// Goes back to a view of the table from an announced one.
+fn reinstall(ctx: &mut Ctx, view: ClusterView) {
+    follow(ctx, view.snapshot(), None);
+    ctx.announced_at = None;
+    ctx.base = Some(view.clone());
+    ctx.view = Some(view);
+    ctx.follow_settings();
+}
+
+fn install(
+    ctx: &mut Ctx,
+    snapshot: Snapshot,
+    changed: Option<&[SiloAddress]>,
+    newest_at: Option<MonoTime>,
+) {
+    follow(ctx, &snapshot, changed);
+    let view = ClusterView::confirmed(snapshot, newest_at);
+    ctx.announced_at = None;
+    ctx.base = Some(view.clone());
+    ctx.view = Some(view);
+    ctx.follow_settings();
+}
+
+/// Updates the lists of members to a new view.
+fn follow(ctx: &mut Ctx, snapshot: &Snapshot, changed: Option<&[SiloAddress]>) {
     let now = ctx.mono();
     // A vote that is new to this silo appeared just now only if this silo knew the table shortly
     // before.
@@ -133,9 +308,6 @@ fn install(ctx: &mut Ctx, snapshot: Snapshot, changed: Option<&[SiloAddress]>) {
         Some(changed) => ctx.members.follow(&snapshot.rows, changed, appeared),
         None => ctx.members.rebuild(&snapshot.rows, appeared),
     }
-    let view = ctx.make_view(snapshot);
-    ctx.view = Some(view);
-    ctx.follow_settings();
 }
 
 /// The gate alone, for the benchmarks of this crate; not part of the API.
@@ -152,6 +324,6 @@ impl Gate {
 
     /// Passes a snapshot that was read from the table; returns whether it is now the view.
     pub fn adopt_read(&mut self, snapshot: Snapshot) -> bool {
-        pass(&mut self.0, snapshot, Source::Read) == Passage::Adopted
+        pass(&mut self.0, snapshot, Source::Read, None) == Passage::Adopted
     }
 }

@@ -64,6 +64,8 @@ pub struct Protocol {
     pub(super) settings_seen: Option<SharedSettings>,
     pub(super) last_hint: Option<MonoTime>,
     pub(super) last_fast_read: Option<MonoTime>,
+    /// When an announced view was last read again because this silo suspects others.
+    pub(super) last_confirming: Option<MonoTime>,
     pub(super) ended: bool,
 }
 
@@ -98,6 +100,7 @@ impl Protocol {
             settings_seen: None,
             last_hint: None,
             last_fast_read: None,
+            last_confirming: None,
             ended: false,
         }
     }
@@ -167,6 +170,20 @@ impl Protocol {
     #[must_use]
     pub fn view(&self) -> Option<&ClusterView> {
         self.ctx.view.as_ref()
+    }
+
+    /// The newest view that the table showed or took. It is [`view`](Self::view), unless that is
+    /// announced by another silo and newer. Tokens, leases and everything that must not be wrong
+    /// rest on it.
+    #[must_use]
+    pub fn confirmed_view(&self) -> Option<&ClusterView> {
+        self.ctx.base.as_ref()
+    }
+
+    /// When the last call that the table answered well was sent; `None` before the first.
+    #[must_use]
+    pub fn table_contact(&self) -> Option<MonoTime> {
+        self.ctx.contact
     }
 
     /// The health of this silo.
@@ -252,7 +269,7 @@ impl Protocol {
             Timer::Tick => self.tick(),
             Timer::Heartbeat => self.heartbeat_writer.on_timer(&mut self.ctx),
             Timer::Refresh => {
-                self.writer.want_read(false);
+                self.writer.want_read(self.ctx.is_announced());
                 self.arm_refresh();
             }
             Timer::FastRead => {
@@ -262,7 +279,7 @@ impl Protocol {
                 }
             }
             Timer::Writer => {}
-            Timer::Hint => self.writer.want_read(false),
+            Timer::Hint => self.writer.want_read(self.ctx.is_announced()),
             Timer::Join => {
                 let required = self.required();
                 let step = self

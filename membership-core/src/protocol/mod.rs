@@ -73,7 +73,7 @@ pub use writer::conflict_backoff;
 
 use std::net::SocketAddr;
 
-use crate::{ClusterName, Config, InstanceId, SiloInfo, TableLimits};
+use crate::{ClusterName, Config, InstanceId, Recency, SiloInfo, TableLimits};
 
 /// The identity of a silo before it has an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,20 +117,32 @@ pub struct Setup {
     pub config: Config,
     /// The limits of the table.
     pub limits: TableLimits,
+    /// How recent the table's usual reads are. Unless they are linearizable, only a read with a
+    /// barrier shows that a view is the newest.
+    pub reads: Recency,
     /// The seed of all random choices.
     pub seed: u64,
 }
 
 impl Setup {
-    /// Creates the setup of a silo with this configuration, over a table with these limits.
+    /// Creates the setup of a silo with this configuration, over a table with these limits, whose
+    /// reads are not known to be linearizable.
     #[must_use]
     pub const fn new(identity: Identity, config: Config, limits: TableLimits, seed: u64) -> Self {
         Self {
             identity,
             config,
             limits,
+            reads: Recency::MonotonicPerClient,
             seed,
         }
+    }
+
+    /// Sets how recent the table's usual reads are.
+    #[must_use]
+    pub const fn with_reads(mut self, reads: Recency) -> Self {
+        self.reads = reads;
+        self
     }
 }
 

@@ -77,6 +77,13 @@ pub enum Notice {
         /// The settings that this silo was configured with.
         configured: SharedSettings,
     },
+    /// The table contradicts a view that another silo announced; the table's is published instead.
+    ViewWithdrawn {
+        /// The version that was announced.
+        version: u64,
+        /// The version of the table.
+        table: u64,
+    },
     /// After a long pause, the silo publishes and writes nothing until a read succeeds (true), or
     /// it continues (false).
     Suspended(bool),

@@ -1,5 +1,7 @@
 //! The work after every input: votes, the join, commits, probe targets, and publishing.
 
+use std::time::Duration;
+
 use super::contacts::PassedOver;
 use super::io::Effect;
 use super::joiner::Step;
@@ -9,6 +11,9 @@ use super::timers::Timer;
 use super::voter::VoterInput;
 use crate::intent::Observed;
 use crate::{SiloStatus, TableErrorKind};
+
+/// Minimum time between two reads that confirm an announced view before others are accused.
+const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Protocol {
     /// Does the work that is due after every input.
@@ -55,6 +60,7 @@ impl Protocol {
         };
         self.voter
             .poll(&mut self.ctx, &mut self.prober, &mut self.check, &input);
+        self.confirm_before_judging();
         if self.joiner.is_joining() {
             let passed = PassedOver {
                 stale: &self.stale,
@@ -109,6 +115,27 @@ impl Protocol {
         }
         self.settle(outcomes);
         true
+    }
+
+    /// Reads the table if this silo suspects others in a view that is only announced.
+    fn confirm_before_judging(&mut self) {
+        if !self.ctx.is_announced() || !self.ctx.is_active() || self.monitor.local() > 0 {
+            return;
+        }
+        let now = self.ctx.mono();
+        let recently = |at: crate::MonoTime| now.since(at) < CONFIRM_PATIENCE;
+        if self.last_confirming.is_some_and(recently) {
+            return;
+        }
+        let (score, multiplier) = (self.monitor.score(), self.monitor.health_multiplier());
+        let suspects = !self
+            .prober
+            .suspects(&self.ctx, score, multiplier)
+            .is_empty();
+        if suspects || self.prober.doubted(&self.ctx).next().is_some() {
+            self.last_confirming = Some(now);
+            self.writer.want_read(true);
+        }
     }
 
     pub(super) fn input(&self) -> VoterInput<'_> {

@@ -1,12 +1,13 @@
 //! Handles messages: first whether to accept a message, then its body.
 
 use super::disseminator::Call;
+use super::gate::Witness;
 use super::intermediary::Request;
 use super::io::LinkId;
 use super::machine::Protocol;
 use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 use super::notice::Observation;
-use crate::{MonoTime, SiloStatus};
+use crate::{MonoTime, SiloAddress, SiloStatus};
 
 impl Protocol {
     fn drop_message(&mut self, reason: &'static str) {
@@ -76,23 +77,31 @@ impl Protocol {
                 _ => self.drop_message("not_me"),
             };
         }
-        match self.ctx.members.instance(&header.from) {
-            Some(known) if known == header.instance => {}
-            Some(_) => return self.drop_message("wrong_instance"),
-            None => {
-                let view = self.ctx.view.as_ref();
-                if view
-                    .and_then(|v| v.get(&header.from))
-                    .is_some_and(|e| e.instance_id != header.instance)
-                {
-                    return self.drop_message("wrong_instance");
-                }
-                let dead = view.and_then(|v| v.status(&header.from)) == Some(SiloStatus::Dead);
-                if dead && !matches!(body, Message::Farewell { .. }) {
-                    return self
-                        .disseminator
+        // What the table says of the sender counts, not what a message said of it.
+        let is_member = self.ctx.is_member(&header.from, header.instance);
+        if !is_member {
+            let base = self.ctx.base.as_ref();
+            if base
+                .and_then(|v| v.get(&header.from))
+                .is_some_and(|e| e.instance_id != header.instance)
+            {
+                return self.drop_message("wrong_instance");
+            }
+            let dead = base.and_then(|v| v.status(&header.from)) == Some(SiloStatus::Dead);
+            if dead {
+                if !matches!(body, Message::Farewell { .. }) {
+                    self.disseminator
                         .on_dead_peer(&mut self.ctx, link, header.from);
                 }
+                return;
+            }
+            if !is_for_newcomers(body) {
+                // A silo that has just joined sends its commit before the table names it here.
+                self.obey(Call::Hint);
+                return match body {
+                    Message::Delta(_) => {}
+                    _ => self.drop_message("not_a_member"),
+                };
             }
         }
         self.listen(link, header, body);
@@ -160,7 +169,7 @@ impl Protocol {
                 }
             }
             Message::Delta(delta) => {
-                if self.on_delta(delta) == Call::Ask {
+                if self.on_delta(from, delta) == Call::Ask {
                     let call = self
                         .disseminator
                         .on_peer_version(&mut self.ctx, link, header);
@@ -170,7 +179,7 @@ impl Protocol {
             Message::Farewell { version, delta } => {
                 if let Some(delta) = delta {
                     // The sender is gone and cannot be asked for more; other silos send it.
-                    self.on_delta(delta);
+                    self.on_delta(from, delta);
                 }
                 if *version == 0 || *version > self.ctx.version() {
                     let call = self.disseminator.read_once(&self.ctx);
@@ -205,19 +214,42 @@ impl Protocol {
         }
     }
 
-    fn on_delta(&mut self, delta: &crate::Delta) -> Call {
+    fn on_delta(&mut self, from: SiloAddress, delta: &crate::Delta) -> Call {
         let before = self.ctx.view.clone();
-        let call = self.disseminator.on_delta(&mut self.ctx, delta);
+        let (now, window) = (self.ctx.mono(), self.ctx.failure_window());
+        let witness = Witness {
+            stale: &self.stale,
+            // A silo that says itself that it has left is believed.
+            heard: &|silo| *silo != from && self.prober.answered_within(silo, now, window),
+        };
+        let call = self.disseminator.on_delta(&mut self.ctx, delta, &witness);
         match call {
-            Call::Adopted => self.adopted(before.as_ref(), super::gate::Source::Message),
+            Call::Adopted => self.moved(before.as_ref()),
             call => self.obey(call),
         }
         call
     }
 
     fn obey(&mut self, call: Call) {
-        if call == Call::Read {
-            self.writer.want_read(true);
+        match call {
+            Call::Read => self.writer.want_read(true),
+            Call::Hint => self.hint_of_stranger(),
+            Call::ReadAll => self.writer.want_all(),
+            Call::Nothing | Call::Adopted | Call::Ask => {}
         }
     }
+}
+
+/// Whether a silo that the table does not name yet may say this: contact, and hints to look at the
+/// table.
+const fn is_for_newcomers(body: &Message) -> bool {
+    matches!(
+        body,
+        Message::Probe { .. }
+            | Message::ProbeAck { .. }
+            | Message::NotMe { .. }
+            | Message::DialMe { .. }
+            | Message::DialBack { .. }
+            | Message::YouAreDead { .. }
+    )
 }

@@ -11,7 +11,7 @@ use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
     CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation,
-    ReadAnswer, SiloStatus, Snapshot, TableError, TableErrorKind,
+    ReadAnswer, SiloAddress, SiloStatus, Snapshot, TableError, TableErrorKind,
 };
 
 impl Protocol {
@@ -31,11 +31,14 @@ impl Protocol {
             }
             match outcome {
                 Outcome::Contact => self.table_answers(),
-                Outcome::Read { sent, answer } => self.on_read(sent, *answer),
+                Outcome::Read {
+                    sent,
+                    newest,
+                    answer,
+                } => self.on_read(sent, newest, *answer),
                 Outcome::Made { sent, snapshot } => {
-                    self.adopt(*snapshot, Source::Commit);
-                    if !self.ctx.table_changed() {
-                        self.ctx.confirm(sent);
+                    if self.adopt(*snapshot, Source::Commit, Some(sent)) {
+                        self.ctx.contacted(sent);
                     }
                 }
                 Outcome::Answered(intent, answer) => self.on_answer(&intent, &answer),
@@ -45,7 +48,7 @@ impl Protocol {
                     }
                     // The view is published before the request is answered.
                     self.publish();
-                    let result = result.map(|()| self.ctx.version());
+                    let result = result.map(|()| self.ctx.base_version());
                     self.ctx.tell(Notice::Refreshed { request, result });
                 }
                 Outcome::Failed(sent, error) => self.on_failure(sent, error),
@@ -53,23 +56,26 @@ impl Protocol {
         }
     }
 
-    fn on_read(&mut self, sent: MonoTime, answer: ReadAnswer) {
-        let heartbeats = match answer {
+    fn on_read(&mut self, sent: MonoTime, newest: bool, answer: ReadAnswer) {
+        let newest_at = newest.then_some(sent);
+        let (fits, heartbeats) = match answer {
             ReadAnswer::Snapshot {
                 snapshot,
                 heartbeats,
             } => {
-                self.adopt(snapshot, Source::Read);
-                heartbeats
+                self.recover(&snapshot);
+                (self.adopt(snapshot, Source::Read, newest_at), heartbeats)
             }
-            ReadAnswer::Unchanged { heartbeats } => heartbeats,
+            ReadAnswer::Unchanged { heartbeats } => (self.unchanged(newest_at), heartbeats),
         };
-        if self.ended || self.ctx.table_changed() {
+        if self.ended || !fits {
             self.end_silence();
             return;
         }
         // Only now is it certain that the answer came from this silo's table.
-        self.ctx.confirm(sent);
+        self.ctx.contacted(sent);
+        self.ctx.table.doubted = None;
+        self.ctx.set_table_state(TableState::Available);
         if self.ctx.suspended && self.pause.last_at.is_none_or(|at| sent >= at) {
             self.ctx.suspended = false;
             self.ctx.tell(Notice::Suspended(false));
@@ -102,26 +108,79 @@ impl Protocol {
         self.judge_staleness();
     }
 
-    /// Passes a snapshot through the gate.
-    pub(super) fn adopt(&mut self, snapshot: Snapshot, source: Source) {
+    /// Passes a snapshot of the table through the gate; returns whether it is of the table that this
+    /// silo knows.
+    fn adopt(&mut self, snapshot: Snapshot, source: Source, newest_at: Option<MonoTime>) -> bool {
         if self.ctx.table_changed() {
-            return;
+            return false;
         }
-        let before = self.ctx.view.clone();
-        match gate::pass(&mut self.ctx, snapshot, source) {
-            Passage::Adopted => self.adopted(before.as_ref(), source),
-            Passage::Broken(how) => self.table_broke(how),
-            Passage::Known | Passage::NeedsRead | Passage::Nonsense => {}
+        let (view, base) = (self.ctx.view.clone(), self.ctx.base_version());
+        let passage = gate::pass(&mut self.ctx, snapshot, source, newest_at);
+        match passage {
+            Passage::Adopted => {}
+            Passage::Withdrawn(version) => self.withdrawn(version),
+            Passage::Known | Passage::Old => return true,
+            Passage::Broken(how) => {
+                self.table_broke(how);
+                return false;
+            }
+        }
+        self.moved(view.as_ref());
+        self.decided(base, source);
+        true
+    }
+
+    /// Handles the answer that the confirmed view is still the table's.
+    fn unchanged(&mut self, newest_at: Option<MonoTime>) -> bool {
+        if self.ctx.table_changed() {
+            return false;
+        }
+        let view = self.ctx.view.clone();
+        if let Passage::Withdrawn(version) = gate::confirm(&mut self.ctx, newest_at) {
+            self.withdrawn(version);
+            self.moved(view.as_ref());
+        }
+        true
+    }
+
+    /// The table contradicts a view that another silo announced: the table's is published instead.
+    fn withdrawn(&mut self, version: u64) {
+        self.published = None;
+        let table = self.ctx.base_version();
+        self.ctx.tell(Notice::ViewWithdrawn { version, table });
+    }
+
+    /// Handles a view that moved, announced or confirmed.
+    pub(super) fn moved(&mut self, before: Option<&ClusterView>) {
+        self.dirty = true;
+        if self.ctx.is_announced() {
+            self.confirm_soon();
+        }
+        let Some(view) = &self.ctx.view else {
+            return;
+        };
+        let was = before
+            .and_then(|b| b.get(&self.ctx.me))
+            .map_or(&[][..], |e| &e.suspicions);
+        let new: Vec<SiloAddress> = view
+            .get(&self.ctx.me)
+            .iter()
+            .flat_map(|e| &e.suspicions)
+            .filter(|v| !was.contains(v))
+            .map(|v| v.accuser)
+            .collect();
+        for accuser in new {
+            self.ctx.observe(Observation::VoteReceived { accuser });
         }
     }
 
-    /// Handles a view that moved, from any source.
-    pub(super) fn adopted(&mut self, before: Option<&ClusterView>, source: Source) {
-        self.dirty = true;
-        let Some(view) = self.ctx.view.clone() else {
+    /// Handles a confirmed view that moved: only the table decides about this silo and its
+    /// settings. `before` is the version of the one before.
+    fn decided(&mut self, before: u64, source: Source) {
+        let Some(base) = self.ctx.base.clone() else {
             return;
         };
-        let table = &view.snapshot().version_row.settings;
+        let table = &base.snapshot().version_row.settings;
         if self.settings_seen.as_ref() != Some(table) {
             self.settings_seen = Some(table.clone());
             let (table, configured) = (table.clone(), self.ctx.config.shared());
@@ -133,24 +192,11 @@ impl Protocol {
                 self.ctx.tell(Notice::SettingsDiffer { table, configured });
             }
         }
-        let was = before
-            .and_then(|b| b.get(&self.ctx.me))
-            .map_or(&[][..], |e| &e.suspicions);
-        for vote in view
-            .get(&self.ctx.me)
-            .iter()
-            .flat_map(|e| &e.suspicions)
-            .filter(|v| !was.contains(v))
-        {
-            self.ctx.observe(Observation::VoteReceived {
-                accuser: vote.accuser,
-            });
-        }
-        if self.ctx.status != SiloStatus::Created && gate::ends_me(&self.ctx, view.snapshot()) {
-            self.found_my_end(&view, before);
+        if self.ctx.status != SiloStatus::Created && gate::ends_me(&self.ctx, base.snapshot()) {
+            self.found_my_end(&base, Some(before));
             return;
         }
-        if let Some(mine) = view.get(&self.ctx.me).map(|e| e.status)
+        if let Some(mine) = base.get(&self.ctx.me).map(|e| e.status)
             && self.ctx.status != SiloStatus::Created
         {
             self.ctx.status = self.ctx.status.max(mine);
@@ -159,13 +205,12 @@ impl Protocol {
             }
         }
         if source == Source::Commit {
-            self.disseminator
-                .on_commit(&mut self.ctx, before.map_or(0, ClusterView::version));
+            self.disseminator.on_commit(&mut self.ctx, before);
         }
     }
 
     /// Ends this silo: the table says that it is Dead, or has no row of it any more.
-    fn found_my_end(&mut self, view: &ClusterView, before: Option<&ClusterView>) {
+    fn found_my_end(&mut self, view: &ClusterView, before: Option<u64>) {
         let me = self.ctx.me;
         let entry = view.get(&me);
         let cause = entry
@@ -233,10 +278,10 @@ impl Protocol {
             self.heartbeat_writer.start(&mut self.ctx);
             Cleaner::start(&mut self.ctx);
             // The view may have moved in the meantime.
-            if let Some(view) = self.ctx.view.clone()
-                && gate::ends_me(&self.ctx, view.snapshot())
+            if let Some(base) = self.ctx.base.clone()
+                && gate::ends_me(&self.ctx, base.snapshot())
             {
-                self.found_my_end(&view, None);
+                self.found_my_end(&base, None);
                 return;
             }
         }
@@ -271,23 +316,62 @@ impl Protocol {
             self.stale.clear();
             self.dirty = true;
         }
-        let seen = self.ctx.view.is_some();
         match error.kind() {
             TableErrorKind::TableReplaced => self.table_broke(Discontinuity::Replaced),
             TableErrorKind::TableRolledBack => self.table_broke(Discontinuity::RolledBack),
-            TableErrorKind::NotInitialized if seen => self.table_broke(Discontinuity::Replaced),
+            TableErrorKind::NotInitialized if self.ctx.base.is_some() => {
+                self.table_broke(Discontinuity::Replaced)
+            }
             kind if kind.next_step() == NextStep::GiveUp => {
-                self.ctx.set_table_state(TableState::Unusable(kind))
+                self.doubt(TableState::Unusable(kind));
             }
             _ => self.ctx.set_table_state(TableState::Unavailable),
         }
     }
 
-    /// The table is no longer the one this silo knew: nothing is adopted or written any more, and
-    /// the silo keeps running.
+    /// The table is no longer the one this silo knew. When that is certain, nothing is adopted or
+    /// written any more, and the silo keeps running.
     fn table_broke(&mut self, how: Discontinuity) {
-        self.ctx.set_table_state(TableState::Changed(how));
-        self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
+        if self.doubt(TableState::Changed(how)) {
+            self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
+        }
+    }
+
+    /// Handles a bad answer of the table. One answer may come from a server that was deposed and
+    /// does not know it yet: until a second one, over a new connection, says the same, the table is
+    /// unavailable. Returns whether it is certain now.
+    fn doubt(&mut self, state: TableState) -> bool {
+        if self.ctx.table_changed() {
+            return false;
+        }
+        // Before the first view there is nothing to lose.
+        let known = self.ctx.base.is_some();
+        let again = self.ctx.table.doubted.replace(state) == Some(state);
+        if (again && self.writer.looked_again()) || !known {
+            self.ctx.table.doubted = None;
+            self.ctx.set_table_state(state);
+            return true;
+        }
+        self.ctx.set_table_state(TableState::Unavailable);
+        self.writer.look_again(&mut self.ctx);
+        false
+    }
+
+    /// A table that was rolled back is this silo's again when it shows the last commit that this
+    /// silo knows: a former server had answered.
+    fn recover(&mut self, snapshot: &Snapshot) {
+        let Some(base) = &self.ctx.base else { return };
+        let token = base.token();
+        let is_mine = snapshot.table_id() == token.table_id()
+            && snapshot.version_row.record(token.version()).map_or_else(
+                || snapshot.token.same_commit(token),
+                |record| record.id == token.commit(),
+            );
+        if is_mine && self.ctx.table.state == TableState::Changed(Discontinuity::RolledBack) {
+            self.ctx.table.state = TableState::Unavailable;
+            self.ctx.set_table_state(TableState::Available);
+            self.writer.want_read(true);
+        }
     }
 
     /// Answers all waiting requests with an error, because no result will come.
@@ -318,7 +402,9 @@ impl Protocol {
                 self.voter.reset(now);
             }
         }
-        self.ctx.set_table_state(TableState::Available);
+        if self.ctx.table.doubted.is_none() {
+            self.ctx.set_table_state(TableState::Available);
+        }
     }
 
     pub(super) fn heartbeat_written(&mut self, call: CallId, result: Result<(), TableError>) {

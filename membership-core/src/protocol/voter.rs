@@ -67,9 +67,14 @@ impl Voter {
         self.voted.insert(silo, ctx.mono());
     }
 
-    /// Whether no local reason prevents this silo from accusing others.
+    /// Whether no local reason prevents this silo from accusing others. An announced view is
+    /// confirmed first: majorities are counted in what the table says.
     fn may_judge(ctx: &Ctx, input: &VoterInput<'_>) -> bool {
-        ctx.is_active() && !ctx.suspended && !ctx.table_changed() && input.local == 0
+        ctx.is_active()
+            && !ctx.suspended
+            && !ctx.table_doubted()
+            && !ctx.is_announced()
+            && input.local == 0
     }
 
     /// All silos that this silo would vote against now, before the partition rule.

@@ -72,6 +72,9 @@ pub struct ReadRequest {
     pub heartbeats: bool,
     /// Whether this read must be linearizable, whatever the recency of the store's usual reads.
     pub barrier: bool,
+    /// Whether to read over a new connection, to an address resolved anew: the last answer is in
+    /// doubt, because it may have come from a server that was deposed and does not know it.
+    pub new_connection: bool,
 }
 
 impl ReadRequest {
@@ -82,6 +85,7 @@ impl ReadRequest {
             known: None,
             heartbeats: true,
             barrier: false,
+            new_connection: false,
         }
     }
 
@@ -103,6 +107,13 @@ impl ReadRequest {
     #[must_use]
     pub const fn with_barrier(mut self, barrier: bool) -> Self {
         self.barrier = barrier;
+        self
+    }
+
+    /// Sets whether the read takes a new connection.
+    #[must_use]
+    pub const fn with_new_connection(mut self, new_connection: bool) -> Self {
+        self.new_connection = new_connection;
         self
     }
 }

@@ -187,14 +187,11 @@ impl ClusterView {
         })
     }
 
-    /// The view after `delta`. The cost depends on the number of changes; the digest is checked.
+    /// The view after `delta`, announced. The cost depends on the number of changes; the digest is checked.
     ///
     /// # Errors
     /// [`DeltaError`]; this view is unchanged.
     pub fn apply(&self, delta: &Delta) -> Result<Self, DeltaError> {
-        Ok(Self {
-            snapshot: delta.resolve(Some(self.snapshot()))?,
-            confirmed: self.confirmed.clone(),
-        })
+        Ok(Self::new(delta.resolve(Some(self.snapshot()))?))
     }
 }

@@ -9,7 +9,7 @@ pub use delta::{Delta, DeltaError};
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,15 +17,25 @@ use crate::{MembershipEntry, MonoTime, SiloAddress, SiloStatus, Snapshot, TableI
 
 /// The members of a cluster as of one version of its table.
 ///
-/// Immutable and cheap to clone; versions share their rows. Within one table id, equal versions are
-/// equal views on every silo (invariant P1), and one silo publishes them in strictly increasing
-/// version order (P2).
+/// Immutable and cheap to clone; versions share their rows. A view is *confirmed* when this silo
+/// read it from the table or wrote it, and *announced* when another silo told it. Within one table
+/// id, equal versions are equal confirmed views on every silo (invariant P1), and one silo
+/// publishes them in strictly increasing version order (P2). An announced view that the table
+/// contradicts is withdrawn.
 #[derive(Clone)]
 pub struct ClusterView {
     snapshot: Snapshot,
-    /// The last contact with the table, shared by all views of one silo; see
-    /// [`ClusterView::confirmed_at`].
-    confirmed: Arc<AtomicU64>,
+    /// Shared by all clones of this view.
+    confirmation: Arc<Confirmation>,
+}
+
+/// What is known of a view by contact with the table.
+#[derive(Debug, Default)]
+struct Confirmation {
+    confirmed: AtomicBool,
+    /// When it was last found to be the newest version: nanoseconds of monotonic time and 1; 0 =
+    /// never.
+    newest_at: AtomicU64,
 }
 
 /// Orders writes of silos: (table id, version). A store that keeps the largest token it has seen
@@ -60,20 +70,39 @@ impl fmt::Display for FencingToken {
 }
 
 impl ClusterView {
-    /// Creates the view of a snapshot without any confirmation.
+    /// Creates the view of a snapshot without any confirmation: an announced view.
     #[must_use]
     pub fn new(snapshot: Snapshot) -> Self {
-        Self::with_clock(snapshot, Arc::new(AtomicU64::new(0)))
-    }
-
-    /// Creates the view of a snapshot. `clock` is the time of the last confirmation in nanoseconds
-    /// of monotonic time, shared by all views of one silo.
-    #[must_use]
-    pub fn with_clock(snapshot: Snapshot, clock: Arc<AtomicU64>) -> Self {
         Self {
             snapshot,
-            confirmed: clock,
+            confirmation: Arc::default(),
         }
+    }
+
+    /// Creates the view of a snapshot that was read from the table. `newest_at` is when the read
+    /// was sent, if it was linearizable.
+    #[must_use]
+    pub fn confirmed(snapshot: Snapshot, newest_at: Option<MonoTime>) -> Self {
+        let view = Self::new(snapshot);
+        view.confirm(newest_at);
+        view
+    }
+
+    /// Records that this version was found in the table, for this view and all its clones.
+    pub(crate) fn confirm(&self, newest_at: Option<MonoTime>) {
+        self.confirmation.confirmed.store(true, Ordering::Release);
+        if let Some(at) = newest_at {
+            let at = at.as_nanos().saturating_add(1);
+            self.confirmation.newest_at.fetch_max(at, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether this version was read from the table or written to it by this silo, and not only
+    /// announced by another silo. An announced view becomes confirmed, with all its clones, when
+    /// the table shows it.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmation.confirmed.load(Ordering::Acquire)
     }
 
     /// The table as of this version.
@@ -100,13 +129,14 @@ impl ClusterView {
         &self.snapshot.token
     }
 
-    /// Table id and version, to fence writes.
+    /// Table id and version, to fence writes; `None` while the view is only announced, because no
+    /// message of another silo may move a token.
     #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        FencingToken {
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.is_confirmed().then(|| FencingToken {
             table_id: self.table_id(),
             version: self.version(),
-        }
+        })
     }
 
     /// A 128-bit digest of all rows: views with equal versions and digests have equal members.
@@ -115,12 +145,14 @@ impl ClusterView {
         self.snapshot.rows.digest()
     }
 
-    /// The silo's last contact with the table (a successful read or commit), by its own monotonic
-    /// clock. Leases can be based on it. It advances while the version does not change, also for
-    /// views taken earlier.
+    /// When the table last had exactly this version as its newest one: the silo's own monotonic
+    /// time when the linearizable read, or the commit, that showed it was sent. `None` if none has.
+    /// Leases can be based on it. It advances while the version remains the newest, for this view
+    /// and its clones, and never for a view that was replaced.
     #[must_use]
-    pub fn confirmed_at(&self) -> MonoTime {
-        MonoTime::from_nanos(self.confirmed.load(Ordering::Acquire))
+    pub fn confirmed_at(&self) -> Option<MonoTime> {
+        let at = self.confirmation.newest_at.load(Ordering::Acquire);
+        at.checked_sub(1).map(MonoTime::from_nanos)
     }
 
     /// All silos of the table, by address, including Dead ones.
@@ -201,7 +233,7 @@ impl ClusterView {
 }
 
 impl PartialEq for ClusterView {
-    /// Same table, same version, same rows; `confirmed_at` is not compared.
+    /// Same table, same version, same rows; confirmations are not compared.
     fn eq(&self, other: &Self) -> bool {
         self.table_id() == other.table_id()
             && self.version() == other.version()

@@ -314,22 +314,32 @@ fn filters_take_active_silos_only() {
 }
 
 #[test]
-fn confirmation_advances_for_earlier_views() {
-    let clock = Arc::new(AtomicU64::new(5));
-    let old = ClusterView::with_clock(cluster(1).snapshot().clone(), clock.clone());
+fn a_confirmation_is_of_one_version_and_all_its_clones() {
+    let old = ClusterView::confirmed(cluster(1).snapshot().clone(), Some(MonoTime::ZERO));
     let same = old.clone();
-    let new = old
-        .apply(
-            &commit(&cluster(1), vec![active(2)], vec![], &[])
-                .delta_since(1)
-                .unwrap(),
-        )
+    let delta = commit(&cluster(1), vec![active(2)], vec![], &[])
+        .delta_since(1)
         .unwrap();
-    clock.store(9, Ordering::Release);
+    let new = old.apply(&delta).unwrap();
+    assert_eq!(old.confirmed_at(), Some(MonoTime::ZERO));
+    assert!(old.fencing_token().is_some());
+    assert!(!new.is_confirmed());
+    assert_eq!((new.confirmed_at(), new.fencing_token()), (None, None));
+
+    new.confirm(None);
+    assert!(new.is_confirmed());
+    assert_eq!(new.confirmed_at(), None, "it may not have been the newest");
+    assert_eq!(new.fencing_token().unwrap().version, 2);
+    new.confirm(Some(MonoTime::from_nanos(9)));
+    new.confirm(Some(MonoTime::from_nanos(7)));
+    assert_eq!(new.confirmed_at(), Some(MonoTime::from_nanos(9)));
     assert_eq!(
-        (old.confirmed_at(), new.confirmed_at()),
-        (MonoTime::from_nanos(9), MonoTime::from_nanos(9))
+        old.confirmed_at(),
+        Some(MonoTime::ZERO),
+        "a lease on a view that was replaced is not renewed"
     );
+    same.confirm(Some(MonoTime::from_nanos(3)));
+    assert_eq!(old.confirmed_at(), same.confirmed_at());
     assert_eq!(old, same);
     assert_ne!(old, new);
 }

@@ -566,6 +566,7 @@ impl World {
         for effect in effects {
             assert!(!self.stopped, "after the end: {effect:?}");
             match &effect {
+                Effect::Tell(Notice::ViewWithdrawn { .. }) => self.published = None,
                 Effect::Publish(view) => {
                     assert!(
                         self.published.is_none_or(|v| view.version() > v),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use membership_core::protocol::{Effect, Header, Identity, Message, Notice, Setup};
 use membership_core::{
     CauseOfDeath, ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Death, Evidence,
-    InstanceId, MembershipEntry, MonoTime, Now, RECENT_COMMITS, Row, Rows, SharedSettings,
+    InstanceId, MembershipEntry, MonoTime, Now, RECENT_COMMITS, Recency, Row, Rows, SharedSettings,
     SiloAddress, SiloInfo, SiloStatus, Snapshot, Suspicion, SuspicionReason, TableId, TableLimits,
     VersionRow, WallTime,
 };
@@ -44,7 +44,7 @@ fn setup() -> Setup {
     let mut info = SiloInfo::default();
     info.host_name = "host-1".to_owned();
     let identity = Identity::new(cluster, silo(1).endpoint(), instance(silo(1)), info);
-    Setup::new(identity, Config::default(), LIMITS, 7)
+    Setup::new(identity, Config::default(), LIMITS, 7).with_reads(Recency::Linearizable)
 }
 
 fn entry(silo: SiloAddress, status: SiloStatus) -> MembershipEntry {

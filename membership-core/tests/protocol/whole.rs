@@ -310,6 +310,17 @@ fn a_join_completes_when_another_silo_reports_the_activation() {
         header: delta,
         body,
     });
+    assert_eq!(
+        w.protocol.status(),
+        SiloStatus::Joining,
+        "a message decides nothing"
+    );
+    // The read that settles the commit shows it.
+    for _ in 0..20 {
+        w.wait(secs(1));
+        let effects = w.take(Input::Wake);
+        w.serve(effects);
+    }
     assert_eq!(w.protocol.status(), SiloStatus::Active);
     // The table is unavailable for longer than a join may take.
     for _ in 0..400 {
@@ -396,6 +407,21 @@ fn a_wiped_table_gets_no_writes_and_gives_no_leases() {
     row.version = 40;
     w.table = Snapshot::new(row.token(&[]), row, Rows::new());
     let call = reads(&effects)[0];
+    let answer = w.answer(call);
+    w.take(answer);
+    assert_eq!(
+        w.protocol.table_state(),
+        TableState::Unavailable,
+        "one answer may come from a server that was deposed"
+    );
+    w.wait(secs(1));
+    let effects = w.take(Input::Wake);
+    let again = effects.iter().find_map(|e| match e {
+        Effect::Read { call, request } => Some((*call, request.clone())),
+        _ => None,
+    });
+    let (call, request) = again.unwrap();
+    assert!(request.new_connection && request.barrier && request.known.is_none());
     let answer = w.answer(call);
     w.take(answer);
     assert!(matches!(w.protocol.table_state(), TableState::Changed(_)));

@@ -1,9 +1,10 @@
 //! P1: equal versions have equal members. P2: the versions that one silo publishes increase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Fact};
 use crate::ground_truth::{GroundTruth, ProcessId};
+use membership_core::protocol::{Effect, Notice};
 use membership_core::{CommitId, Snapshot, TableId};
 
 /// P1: within one history, equal versions have the same members with the same statuses, on all
@@ -60,10 +61,12 @@ impl Check for SameVersionSameMembers {
     }
 }
 
-/// P2: the versions that one silo publishes increase, and belong to one table.
+/// P2: the versions that one silo publishes increase, and belong to one table. Only the withdrawal
+/// of an announced view may be followed by a smaller version, the table's.
 #[derive(Debug, Default)]
 pub struct Rising {
     last: BTreeMap<ProcessId, (TableId, u64)>,
+    withdrawn: BTreeSet<ProcessId>,
 }
 
 impl Check for Rising {
@@ -72,9 +75,23 @@ impl Check for Rising {
     }
 
     fn observe(&mut self, fact: &Fact<'_>, truth: &GroundTruth) -> Result<(), String> {
+        if let Fact::Effect {
+            process,
+            effect: Effect::Tell(Notice::ViewWithdrawn { .. }),
+        } = fact
+        {
+            self.withdrawn.insert(*process);
+        }
         let Fact::Published { process, view } = fact else {
             return Ok(());
         };
+        let withdrawn = self.withdrawn.remove(process);
+        if withdrawn && !view.is_confirmed() {
+            let name = truth.process_name(*process);
+            return Err(format!(
+                "{name} went back to a view that is not the table's"
+            ));
+        }
         let name = truth.process_name(*process);
         match self
             .last
@@ -83,7 +100,7 @@ impl Check for Rising {
             Some((table, _)) if table != view.table_id() => {
                 Err(format!("{name} published views of two tables"))
             }
-            Some((_, last)) if last >= view.version() => Err(format!(
+            Some((_, last)) if last >= view.version() && !withdrawn => Err(format!(
                 "{name} published v{} after v{last}",
                 view.version()
             )),

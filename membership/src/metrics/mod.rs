@@ -9,6 +9,7 @@
 //! | [`VOTES_CAST`] | counter | | | votes of this silo that are in the table |
 //! | [`VOTES_RECEIVED`] | counter | | | votes against this silo |
 //! | [`VIEW_VERSION`] | gauge | | | the version of the newest view |
+//! | [`VIEWS_WITHDRAWN`] | counter | | | views that another silo announced and the table did not have |
 //! | [`VIEW_AGE`] | gauge | seconds | | how long ago the view changed |
 //! | [`TABLE_AGE`] | gauge | seconds | | how long ago the table was last read or written with success |
 //! | [`COMMITS`] | counter | | | commits of this silo that succeeded |
@@ -31,9 +32,13 @@ mod record;
 mod silent;
 
 #[cfg(feature = "metrics")]
-pub(crate) use record::{ages, executor_lag, observe, stopped, table_call, transport, view};
+pub(crate) use record::{
+    ages, executor_lag, observe, stopped, table_call, transport, view, view_withdrawn,
+};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use silent::{ages, executor_lag, observe, stopped, table_call, transport, view};
+pub(crate) use silent::{
+    ages, executor_lag, observe, stopped, table_call, transport, view, view_withdrawn,
+};
 
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -56,6 +61,8 @@ names! {
     VOTES_RECEIVED = "membership_votes_received_total";
     /// Gauge.
     VIEW_VERSION = "membership_view_version";
+    /// Counter.
+    VIEWS_WITHDRAWN = "membership_views_withdrawn_total";
     /// Gauge, seconds.
     VIEW_AGE = "membership_view_age_seconds";
     /// Gauge, seconds.

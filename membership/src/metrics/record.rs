@@ -54,6 +54,10 @@ pub(crate) fn ages(view: Duration, table: Duration) {
     gauge!(TABLE_AGE).set(table.as_secs_f64());
 }
 
+pub(crate) fn view_withdrawn() {
+    counter!(VIEWS_WITHDRAWN).increment(1);
+}
+
 pub(crate) fn table_call(operation: Operation, outcome: &'static str, took: Duration) {
     histogram!(TABLE_CALL, "operation" => operation.as_str(), "outcome" => outcome).record(took);
 }

@@ -10,6 +10,7 @@ use crate::transport::TransportStats;
 pub(crate) const fn observe(_: &Observation) {}
 pub(crate) const fn view(_: &ClusterView) {}
 pub(crate) const fn ages(_: Duration, _: Duration) {}
+pub(crate) const fn view_withdrawn() {}
 pub(crate) const fn table_call(_: Operation, _: &'static str, _: Duration) {}
 pub(crate) const fn stopped(_: &Termination) {}
 pub(crate) const fn executor_lag(_: Duration) {}

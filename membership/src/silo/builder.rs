@@ -194,9 +194,10 @@ impl SiloBuilder {
         let (publisher, subscriber) = state::channel(events);
         let cluster = identity.cluster.clone();
         let limits = self.table.limits();
+        let reads = self.table.guarantees().reads;
         let parts = Parts {
             table: TimedTable::new(self.table, self.config.table_call_timeout),
-            setup: Setup::new(identity, self.config, limits, seed),
+            setup: Setup::new(identity, self.config, limits, seed).with_reads(reads),
             transport,
             inbox: inbound,
             requests: asked,

@@ -80,6 +80,13 @@ pub enum EventKind {
         /// The error of the call that showed it, if there was one.
         error: Option<Box<TableError>>,
     },
+    /// The table does not have a view that another silo announced and this one published: the
+    /// table's is published instead, of the event's version. A silo with a fault announces
+    /// such views, and so does one that lies.
+    ViewWithdrawn {
+        /// The version that was announced.
+        announced: u64,
+    },
     /// The process did not run for longer than the failure window; the silo publishes and writes
     /// nothing until it has read the table.
     Suspended,
@@ -284,6 +291,10 @@ impl EventSender {
                     error: error.cloned().map(Box::new),
                 },
             ),
+            Notice::ViewWithdrawn { version, table } => {
+                let announced = *version;
+                (*table, EventKind::ViewWithdrawn { announced })
+            }
             Notice::Suspended(true) => (self.version, EventKind::Suspended),
             Notice::Suspended(false) => (self.version, EventKind::Resumed),
             _ => return,

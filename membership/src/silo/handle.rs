@@ -70,10 +70,21 @@ impl Silo {
         &self.inner.cluster
     }
 
-    /// The newest view; after the end, the last one. Cheap: it copies a few pointers.
+    /// The newest view, confirmed or announced; after the end, the last one. Cheap: it copies a few
+    /// pointers.
     #[must_use]
     pub fn view(&self) -> ClusterView {
         let newest = self.inner.subscriber.view.borrow().clone();
+        newest.unwrap_or_else(|| self.inner.first.clone())
+    }
+
+    /// The newest view that this silo has from the table itself: what it read, or wrote with
+    /// success. [`view`](Self::view) may be newer, if another silo announced it. Decide what must
+    /// not be wrong (ownership, leases, fencing) by this one; [`refresh`](Self::refresh) brings it
+    /// up to date.
+    #[must_use]
+    pub fn confirmed_view(&self) -> ClusterView {
+        let newest = self.inner.subscriber.confirmed.borrow().clone();
         newest.unwrap_or_else(|| self.inner.first.clone())
     }
 
@@ -110,18 +121,24 @@ impl Silo {
         self.view().leader().cloned()
     }
 
-    /// The Active silo that owns a key, by rendezvous hashing over the newest view. Fence what it
-    /// writes: see [`ClusterView::owner`].
+    /// The Active silo that owns a key, by rendezvous hashing over the newest view. To write as the
+    /// owner, take owner and token from the [confirmed view](Self::confirmed_view): see
+    /// [`ClusterView::owner`].
     #[must_use]
     pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<MembershipEntry> {
         self.view().owner(key).cloned()
     }
 
-    /// Table id and version of the newest view: see [`FencingToken`] and the
-    /// [example](crate#fencing).
+    /// Table id and version of the newest [confirmed view](Self::confirmed_view), by which the
+    /// owner must be chosen, too: see [`FencingToken`] and the [example](crate#fencing). No message
+    /// of another silo moves it.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.view().fencing_token()
+        let view = self.confirmed_view();
+        FencingToken {
+            table_id: view.table_id(),
+            version: view.version(),
+        }
     }
 
     /// Waits for a view that satisfies `predicate`, the current one or a newer one; gives that
@@ -155,17 +172,19 @@ impl Silo {
         }
     }
 
-    /// Reads the table until the view has at least version `at_least`; without one, until it is as
-    /// recent as the table at the time of the call. Gives the version of the view. It ends after
-    /// one successful read, even if the version is lower: compare.
+    /// Reads the table until the confirmed view has at least version `at_least`; without one, until
+    /// it is as recent as the table at the time of the call. Gives the
+    /// [confirmed view](Self::confirmed_view). It ends after one successful read, even if the
+    /// version is lower: compare.
     ///
     /// # Errors
     /// [`RequestError`]. Cancellation: the read may still happen.
-    pub async fn refresh(&self, at_least: Option<u64>) -> Result<u64, RequestError> {
+    pub async fn refresh(&self, at_least: Option<u64>) -> Result<ClusterView, RequestError> {
         let (reply, answer) = oneshot::channel();
         self.ask(Request::Refresh { at_least, reply }, answer)
             .await?
-            .map_err(RequestError::Table)
+            .map_err(RequestError::Table)?;
+        Ok(self.confirmed_view())
     }
 
     /// Ends a silo without a vote: its row becomes Dead, cause `evicted`, with `reason` and this
@@ -243,7 +262,7 @@ impl Silo {
                 state.status
             },
             view_age: now.since(state.view_at),
-            table_age: now.since(self.view().confirmed_at()),
+            table_age: now.since(self.inner.subscriber.table_contact()),
             table: state.table,
             ready: !ended && !leaving && state.status == SiloStatus::Active && !state.suspended,
             live: !ended && now.since(self.inner.subscriber.last_input()) < SILENT,
@@ -252,8 +271,8 @@ impl Silo {
     }
 
     /// This process's monotonic time, to compare with [`ClusterView::confirmed_at`]: a lease of
-    /// length `d` holds while `silo.now().since(view.confirmed_at()) < d`. On Linux and Android it
-    /// includes the time in which the machine is suspended.
+    /// length `d` holds while `silo.now().since(at) < d` for the time `at` of the view by which it
+    /// was taken. On Linux and Android it includes the time in which the machine is suspended.
     #[must_use]
     pub fn now(&self) -> MonoTime {
         self.inner.clock.mono()

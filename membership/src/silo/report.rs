@@ -55,8 +55,9 @@ impl Report {
         self.gauges_at = now;
         let Health { score, local, .. } = protocol.health();
         metrics::observe(&Observation::Health { score, local });
-        if let Some((view, published)) = &self.last {
-            metrics::ages(now.since(*published), now.since(view.confirmed_at()));
+        if let Some((_, published)) = &self.last {
+            let contact = protocol.table_contact().unwrap_or_default();
+            metrics::ages(now.since(*published), now.since(contact));
         }
         metrics::transport(&self.sent, &stats);
         self.sent = stats;
@@ -115,6 +116,10 @@ impl Report {
             }
             Notice::SettingsDiffer { table, configured } => {
                 warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the silo follows the table");
+            }
+            Notice::ViewWithdrawn { version, table } => {
+                warn!(silo, %cluster, version, table, "the table does not have a view that another silo announced: it is withdrawn");
+                metrics::view_withdrawn();
             }
             Notice::Suspended(true) => {
                 warn!(silo, %cluster, "suspended after a long pause, until the table can be read")

@@ -41,42 +41,54 @@ pub(super) type End = Option<Termination>;
 /// The driver's side.
 pub(super) struct Publisher {
     pub(super) view: watch::Sender<Option<ClusterView>>,
+    pub(super) confirmed: watch::Sender<Option<ClusterView>>,
     pub(super) state: watch::Sender<State>,
     pub(super) end: watch::Sender<End>,
     pub(super) events: EventSender,
-    last_input: Arc<AtomicU64>,
+    times: Arc<Times>,
+}
+
+/// Times that change with every input and wake nobody: nanoseconds of monotonic time.
+#[derive(Debug, Default)]
+struct Times {
+    last_input: AtomicU64,
+    table_contact: AtomicU64,
 }
 
 /// The handles' side.
 #[derive(Clone)]
 pub(super) struct Subscriber {
     pub(super) view: watch::Receiver<Option<ClusterView>>,
+    pub(super) confirmed: watch::Receiver<Option<ClusterView>>,
     pub(super) state: watch::Receiver<State>,
     pub(super) end: watch::Receiver<End>,
     pub(super) events: EventSource,
-    last_input: Arc<AtomicU64>,
+    times: Arc<Times>,
 }
 
 pub(super) fn channel(events: EventSender) -> (Publisher, Subscriber) {
     let (view, view_seen) = watch::channel(None);
+    let (confirmed, confirmed_seen) = watch::channel(None);
     let (state, state_seen) = watch::channel(State::START);
     let (end, end_seen) = watch::channel(None);
-    let last_input = Arc::new(AtomicU64::new(0));
+    let times = Arc::new(Times::default());
     let source = events.source();
     (
         Publisher {
             view,
+            confirmed,
             state,
             end,
             events,
-            last_input: last_input.clone(),
+            times: times.clone(),
         },
         Subscriber {
             view: view_seen,
+            confirmed: confirmed_seen,
             state: state_seen,
             end: end_seen,
             events: source,
-            last_input,
+            times,
         },
     )
 }
@@ -84,7 +96,22 @@ pub(super) fn channel(events: EventSender) -> (Publisher, Subscriber) {
 impl Publisher {
     /// After each input: publishes what changed.
     pub(super) fn update(&self, protocol: &Protocol, now: MonoTime) {
-        self.last_input.store(now.as_nanos(), Ordering::Relaxed);
+        let times = &self.times;
+        times.last_input.store(now.as_nanos(), Ordering::Relaxed);
+        if let Some(contact) = protocol.table_contact() {
+            let contact = contact.as_nanos();
+            times.table_contact.store(contact, Ordering::Relaxed);
+        }
+        if let Some(view) = protocol.confirmed_view() {
+            self.confirmed.send_if_modified(|last| {
+                let of = |view: &ClusterView| (view.table_id(), view.version(), view.digest());
+                let is_new = last.as_ref().is_none_or(|last| of(last) != of(view));
+                if is_new {
+                    *last = Some(view.clone());
+                }
+                is_new
+            });
+        }
         self.state.send_if_modified(|state| {
             let next = State {
                 me: protocol.me(),
@@ -113,7 +140,12 @@ impl Publisher {
 impl Subscriber {
     /// When the driver last took an input.
     pub(super) fn last_input(&self) -> MonoTime {
-        MonoTime::from_nanos(self.last_input.load(Ordering::Relaxed))
+        MonoTime::from_nanos(self.times.last_input.load(Ordering::Relaxed))
+    }
+
+    /// When the last call that the table answered well was sent.
+    pub(super) fn table_contact(&self) -> MonoTime {
+        MonoTime::from_nanos(self.times.table_contact.load(Ordering::Relaxed))
     }
 
     /// The end, if there is one, including the end of a driver that was dropped with its runtime.

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 
 use crate::watched::Watched;
 
-/// The views of a silo: the current one first, then newer ones. Versions strictly rise. A slow
+/// The views of a silo: the current one first, then newer ones. Versions strictly rise, but for a
+/// view that another silo announced and the table contradicts: the table's follows it. A slow
 /// reader misses views in between, never the newest ([`ClusterView::changes_since`] gives what
 /// changed meanwhile). Ends when the silo has stopped for good.
 ///
@@ -18,7 +19,8 @@ use crate::watched::Watched;
 /// nothing.
 pub struct Views {
     inner: Watched<Option<ClusterView>>,
-    last: Option<u64>,
+    /// Version and digest of the last one.
+    last: Option<(u64, u128)>,
 }
 
 impl Views {
@@ -44,9 +46,9 @@ impl Stream for Views {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Some(view)))
-                    if self.last.is_none_or(|last| view.version() > last) =>
+                    if self.last != Some((view.version(), view.digest())) =>
                 {
-                    self.last = Some(view.version());
+                    self.last = Some((view.version(), view.digest()));
                     return Poll::Ready(Some(view));
                 }
                 Poll::Ready(Some(_)) => {}
@@ -58,7 +60,7 @@ impl Stream for Views {
 impl fmt::Debug for Views {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Views")
-            .field("last", &self.last)
+            .field("last", &self.last.map(|(version, _)| version))
             .finish_non_exhaustive()
     }
 }

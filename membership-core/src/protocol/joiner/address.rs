@@ -81,7 +81,7 @@ impl Joiner {
                 && e.info.host_name != id.info.host_name
                 && !self.watched.contains(&e.address)
         };
-        ctx.view
+        ctx.base
             .iter()
             .flat_map(|v| v.snapshot().rows.at_endpoint(id.advertise).filter(strange))
             .map(|e| e.address)

@@ -210,7 +210,7 @@ impl Joiner {
         writer: &mut Writer,
         heartbeats: Option<&Heartbeats>,
     ) {
-        let Some(view) = &ctx.view else { return };
+        let Some(view) = &ctx.base else { return };
         let endpoint = ctx.identity.advertise;
         let newest = view
             .snapshot()

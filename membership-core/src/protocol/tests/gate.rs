@@ -1,6 +1,6 @@
 //! Which snapshots may become the view. Invariants P1 to P3, clause T16.
 
-use super::super::gate::ends_me;
+use super::super::gate::{confirm, ends_me};
 use super::*;
 use crate::Discontinuity;
 
@@ -13,17 +13,11 @@ fn at_version_5() -> Ctx {
 #[test]
 fn only_larger_versions_of_the_same_table_pass() {
     let mut ctx = at_version_5();
+    assert_eq!(read(&mut ctx, snapshot(4, actives([1]))), Passage::Old);
+    assert_eq!(read(&mut ctx, snapshot(5, actives([1, 2]))), Passage::Known);
     assert_eq!(
-        pass(&mut ctx, snapshot(4, actives([1])), Source::Read),
-        Passage::Known
-    );
-    assert_eq!(
-        pass(&mut ctx, snapshot(5, actives([1, 2])), Source::Read),
-        Passage::Known
-    );
-    assert_eq!(
-        pass(&mut ctx, snapshot(6, actives([1, 2, 3])), Source::Message),
-        Passage::Adopted
+        announce(&mut ctx, snapshot(6, actives([1, 2, 3]))),
+        Hearing::Announced
     );
     assert_eq!(ctx.version(), 6);
     let mut other = snapshot(7, actives([1]));
@@ -31,26 +25,126 @@ fn only_larger_versions_of_the_same_table_pass() {
     row.table_id = TableId::new(2);
     other.token = row.token(&[]);
     other.version_row = Arc::new(row);
+    assert_eq!(announce(&mut ctx, other.clone()), Hearing::NeedsRead);
     assert_eq!(
-        pass(&mut ctx, other.clone(), Source::Message),
-        Passage::NeedsRead
-    );
-    assert_eq!(
-        pass(&mut ctx, other, Source::Read),
+        read(&mut ctx, other),
         Passage::Broken(Discontinuity::Replaced)
     );
+}
+
+#[test]
+fn an_announced_view_is_confirmed_or_withdrawn_by_the_table() {
+    let mut ctx = at_version_5();
+    let six = || snapshot(6, actives([1, 2, 3]));
+    let since = |ctx: &Ctx| Some(ctx.now.mono);
+    let token = |ctx: &Ctx| ctx.view.as_ref().unwrap().fencing_token();
+
+    announce(&mut ctx, six());
+    assert_eq!((ctx.version(), ctx.base_version()), (6, 5));
+    assert_eq!(token(&ctx), None, "a message moves no token");
+    let at = since(&ctx);
+    assert_eq!(pass(&mut ctx, six(), Source::Read, at), Passage::Adopted);
+    assert_eq!((ctx.version(), ctx.base_version()), (6, 6));
+    assert_eq!(token(&ctx).unwrap().version, 6);
+
+    // The table does not have it.
+    announce(&mut ctx, snapshot(7, actives([1, 2])));
+    let at = since(&ctx).unwrap();
+    let before = MonoTime::from_nanos(at.as_nanos() - 1);
+    assert_eq!(
+        confirm(&mut ctx, Some(before)),
+        Passage::Known,
+        "a read that was sent before it was announced says nothing of it"
+    );
+    assert_eq!(
+        confirm(&mut ctx, None),
+        Passage::Known,
+        "nor does an old one"
+    );
+    let at = since(&ctx);
+    assert_eq!(confirm(&mut ctx, at), Passage::Withdrawn(7));
+    assert_eq!((ctx.version(), ctx.base_version()), (6, 6));
+    assert_eq!(ctx.members.alive.len(), 3);
+
+    // The table has other rows at that version, or went another way since.
+    announce(&mut ctx, snapshot(7, actives([1, 2])));
+    let at = since(&ctx);
+    let table = snapshot(7, actives([1, 2, 3, 4]));
+    assert_eq!(
+        pass(&mut ctx, table, Source::Read, at),
+        Passage::Withdrawn(7)
+    );
+    assert_eq!(ctx.members.alive.len(), 4);
+    let mut lie = snapshot(8, actives([1, 2]));
+    let mut row = (*lie.version_row).clone();
+    row.recent.last_mut().unwrap().id = CommitId::new(1);
+    lie.token = row.token(&[]);
+    lie.version_row = Arc::new(row);
+    announce(&mut ctx, lie);
+    let table = snapshot(9, actives([1, 2, 3, 4]));
+    assert_eq!(
+        pass(&mut ctx, table, Source::Read, None),
+        Passage::Withdrawn(8)
+    );
+    assert!(!ctx.is_announced());
+}
+
+#[test]
+fn an_older_read_advances_the_confirmed_view_below_an_announced_one() {
+    let mut ctx = at_version_5();
+    announce(&mut ctx, snapshot(8, actives([1, 2, 3])));
+    let table = snapshot(7, actives([1, 2]));
+    assert_eq!(pass(&mut ctx, table, Source::Read, None), Passage::Adopted);
+    assert_eq!((ctx.version(), ctx.base_version()), (8, 7));
+    assert!(ctx.is_announced());
+}
+
+#[test]
+fn a_death_that_its_votes_do_not_justify_is_read_before_it_is_published() {
+    let voted = |votes: &[u8]| {
+        let mut rows = actives([1, 2, 3, 4]);
+        rows.push(entry(silo(5), SiloStatus::Dead));
+        rows[4].suspicions = votes.iter().map(|n| vote(*n, NOON)).collect();
+        snapshot(6, rows)
+    };
+    let known = || {
+        let mut ctx = ctx();
+        believe(&mut ctx, snapshot(5, actives([1, 2, 3, 4, 5])));
+        ctx
+    };
+    assert_eq!(announce(&mut known(), voted(&[2, 3])), Hearing::Announced);
+    for votes in [&[][..], &[2], &[5, 2], &[2, 2], &[2, 9]] {
+        assert_eq!(
+            announce(&mut known(), voted(votes)),
+            Hearing::NeedsRead,
+            "{votes:?}"
+        );
+    }
+    // Another cause, of a silo that has just answered.
+    let mut rows = actives([1, 2, 3, 4]);
+    rows.push(entry(silo(5), SiloStatus::Dead));
+    rows[4].death = Some(crate::Death::new(crate::CauseOfDeath::Left, NOON, None, 1));
+    let left = snapshot(6, rows);
+    let none = std::collections::BTreeSet::new();
+    for (heard, result) in [(false, Hearing::Announced), (true, Hearing::NeedsRead)] {
+        let witness = Witness {
+            stale: &none,
+            heard: &|_| heard,
+        };
+        assert_eq!(hear(&mut known(), left.clone(), &witness), result);
+    }
 }
 
 #[test]
 fn the_same_version_with_other_rows_is_a_rollback() {
     let mut ctx = at_version_5();
     assert_eq!(
-        pass(&mut ctx, snapshot(5, actives([1, 3])), Source::Read),
+        read(&mut ctx, snapshot(5, actives([1, 3]))),
         Passage::Broken(Discontinuity::RolledBack)
     );
     assert_eq!(
-        pass(&mut ctx, snapshot(5, actives([1, 3])), Source::Message),
-        Passage::NeedsRead
+        announce(&mut ctx, snapshot(5, actives([1, 3]))),
+        Hearing::NeedsRead
     );
 }
 
@@ -66,17 +160,14 @@ fn a_message_about_the_own_end_or_a_far_version_needs_a_read() {
         snapshot(6, actives([2])),
         snapshot(1006, actives([1, 2])),
     ] {
-        assert_eq!(pass(&mut ctx, s, Source::Message), Passage::NeedsRead);
+        assert_eq!(announce(&mut ctx, s), Hearing::NeedsRead);
     }
     assert_eq!(
-        pass(&mut ctx, snapshot(1005, actives([1, 2])), Source::Message),
-        Passage::Adopted,
+        announce(&mut ctx, snapshot(1005, actives([1, 2]))),
+        Hearing::Announced,
         "1,000 versions are not too many"
     );
-    assert_eq!(
-        pass(&mut ctx, snapshot(1006, dead), Source::Read),
-        Passage::Adopted
-    );
+    assert_eq!(read(&mut ctx, snapshot(1006, dead)), Passage::Adopted);
     assert!(ends_me(&ctx, ctx.view.clone().unwrap().snapshot()));
 }
 
@@ -88,12 +179,9 @@ fn rows_show_a_fork_that_the_version_row_no_longer_shows() {
     let mut stranger = entry(silo(7), SiloStatus::Active);
     stranger.written_at = 4;
     far.rows.insert(crate::Row::encode(stranger));
+    assert_eq!(announce(&mut ctx, far.clone()), Hearing::NeedsRead);
     assert_eq!(
-        pass(&mut ctx, far.clone(), Source::Message),
-        Passage::NeedsRead
-    );
-    assert_eq!(
-        pass(&mut ctx, far, Source::Read),
+        read(&mut ctx, far),
         Passage::Broken(Discontinuity::RolledBack)
     );
 }
@@ -112,11 +200,11 @@ fn no_dead_silo_becomes_alive() {
         ),
     );
     assert_eq!(
-        pass(&mut ctx, snapshot(6, actives([1, 2])), Source::Message),
-        Passage::Nonsense
+        announce(&mut ctx, snapshot(6, actives([1, 2]))),
+        Hearing::NeedsRead
     );
     assert_eq!(
-        pass(&mut ctx, snapshot(6, actives([1, 2])), Source::Read),
+        read(&mut ctx, snapshot(6, actives([1, 2]))),
         Passage::Broken(Discontinuity::RolledBack)
     );
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::gate::{Passage, Source, pass};
+use super::gate::{Hearing, Passage, Source, Witness, hear, pass};
 use super::io::{Destination, Effect};
 use super::message::Message;
 use super::notice::Notice;
@@ -26,8 +26,8 @@ use super::{Identity, Setup};
 use crate::model::version::RECENT_COMMITS;
 use crate::{
     ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Evidence, Extra, InstanceId,
-    MembershipEntry, MonoTime, Now, Rows, SharedSettings, SiloAddress, SiloInfo, SiloStatus,
-    Snapshot, Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
+    MembershipEntry, MonoTime, Now, Recency, Rows, SharedSettings, SiloAddress, SiloInfo,
+    SiloStatus, Snapshot, Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
 };
 
 /// The wall-clock time at which every test begins.
@@ -61,7 +61,7 @@ fn setup() -> Setup {
         ..SiloInfo::default()
     };
     let identity = Identity::new(cluster, silo(1).endpoint(), instance(silo(1)), info);
-    Setup::new(identity, Config::default(), LIMITS, 7)
+    Setup::new(identity, Config::default(), LIMITS, 7).with_reads(Recency::Linearizable)
 }
 
 /// The tested silo: silo 1, Active, an hour after its start.
@@ -132,8 +132,27 @@ fn snapshot_with(
 
 /// Adopts a snapshot as if it had just been read.
 fn believe(ctx: &mut Ctx, snapshot: Snapshot) {
-    assert_eq!(pass(ctx, snapshot, Source::Read), Passage::Adopted);
-    ctx.confirm(ctx.now.mono);
+    let sent = ctx.now.mono;
+    assert_eq!(
+        pass(ctx, snapshot, Source::Read, Some(sent)),
+        Passage::Adopted
+    );
+    ctx.contacted(sent);
+}
+
+/// A read of a store whose reads may be old.
+fn read(ctx: &mut Ctx, snapshot: Snapshot) -> Passage {
+    pass(ctx, snapshot, Source::Read, None)
+}
+
+/// Hears of a snapshot from a member, by a silo that has seen nothing itself.
+fn announce(ctx: &mut Ctx, snapshot: Snapshot) -> Hearing {
+    let none = std::collections::BTreeSet::new();
+    let witness = Witness {
+        stale: &none,
+        heard: &|_| false,
+    };
+    hear(ctx, snapshot, &witness)
 }
 
 fn vote(accuser: u8, at: WallTime) -> Suspicion {

@@ -28,6 +28,15 @@ fn header(version: u64, digest: u128) -> Header {
     }
 }
 
+fn hears(machine: &mut Disseminator, ctx: &mut Ctx, delta: &Delta) -> Call {
+    let none = std::collections::BTreeSet::new();
+    let witness = Witness {
+        stale: &none,
+        heard: &|_| false,
+    };
+    machine.on_delta(ctx, delta, &witness)
+}
+
 #[test]
 fn a_silo_with_an_older_view_asks_at_a_limited_rate() {
     let (mut ctx, mut machine) = here();
@@ -39,8 +48,43 @@ fn a_silo_with_an_older_view_asks_at_a_limited_rate() {
     }
     assert_eq!(sent(&mut ctx).len(), 1);
     pass_time(&mut ctx, ms(500));
+    assert_eq!(
+        machine.on_peer_version(&mut ctx, LINK, &header(6, 0)),
+        Call::Read,
+        "it was asked in vain"
+    );
+    pass_time(&mut ctx, secs(5));
     machine.on_peer_version(&mut ctx, LINK, &header(6, 0));
     assert_eq!(sent(&mut ctx).len(), 1);
+}
+
+#[test]
+fn a_silo_that_is_no_member_causes_a_read_and_is_not_asked() {
+    let (mut ctx, mut machine) = here();
+    let mut stranger = header(6, 0);
+    stranger.from = silo(9);
+    assert_eq!(
+        machine.on_peer_version(&mut ctx, LINK, &stranger),
+        Call::Hint
+    );
+    assert!(sent(&mut ctx).is_empty());
+}
+
+#[test]
+fn an_announced_view_is_not_told_to_others() {
+    let (mut ctx, mut machine) = here();
+    announce(&mut ctx, snapshot(6, actives([1, 2, 3, 4])));
+    machine.on_ask(&mut ctx, LINK, silo(2), Some(TableId::new(1)), 5);
+    machine.on_ask(&mut ctx, LINK, silo(2), Some(TableId::new(1)), 4);
+    machine.on_ask(&mut ctx, LINK, silo(2), None, 0);
+    let deltas: Vec<_> = sent(&mut ctx)
+        .into_iter()
+        .map(|(_, message)| match message {
+            Message::Delta(delta) => delta.to(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(deltas, [5]);
 }
 
 #[test]
@@ -48,7 +92,7 @@ fn another_digest_for_the_same_version_causes_one_read() {
     let (mut ctx, mut machine) = here();
     assert_eq!(
         machine.on_peer_version(&mut ctx, LINK, &header(5, 1)),
-        Call::Read
+        Call::ReadAll
     );
     assert_eq!(
         machine.on_peer_version(&mut ctx, LINK, &header(5, 1)),
@@ -57,7 +101,7 @@ fn another_digest_for_the_same_version_causes_one_read() {
     pass_time(&mut ctx, secs(5));
     assert_eq!(
         machine.on_peer_version(&mut ctx, LINK, &header(5, 1)),
-        Call::Read
+        Call::ReadAll
     );
 }
 
@@ -70,7 +114,8 @@ fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
     six = commit.apply_to(&six, commit.next_token(&[]));
     let good = ClusterView::new(six.clone()).delta_since(5).unwrap();
     assert_eq!(
-        machine.on_delta(
+        hears(
+            &mut machine,
             &mut ctx,
             &Delta {
                 from: Some(4),
@@ -80,7 +125,8 @@ fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
         Call::Ask
     );
     assert_eq!(
-        machine.on_delta(
+        hears(
+            &mut machine,
             &mut ctx,
             &Delta {
                 digest: 1,
@@ -91,14 +137,14 @@ fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
     );
     ctx.suspended = true;
     assert_eq!(
-        machine.on_delta(&mut ctx, &good),
+        hears(&mut machine, &mut ctx, &good),
         Call::Nothing,
         "nothing is adopted while suspended"
     );
     ctx.suspended = false;
-    assert_eq!(machine.on_delta(&mut ctx, &good), Call::Adopted);
+    assert_eq!(hears(&mut machine, &mut ctx, &good), Call::Adopted);
     assert_eq!(ctx.version(), 6);
-    assert_eq!(machine.on_delta(&mut ctx, &good), Call::Nothing);
+    assert_eq!(hears(&mut machine, &mut ctx, &good), Call::Nothing);
 }
 
 #[test]

@@ -15,16 +15,19 @@ use self::backoff::{Conflicts, error_wait};
 use self::queue::Queue;
 use super::context::Ctx;
 use super::io::{CallId, Effect};
-use super::notice::RequestId;
+use super::notice::{RequestId, TableState};
 use super::timers::Timer;
 use crate::intent::{Action, Answer, Intent, Observed, apply};
 use crate::{
-    CommitId, CommitRequest, IntentId, MonoTime, ReadAnswer, ReadRequest, Snapshot, TableError,
+    CommitId, CommitRequest, Discontinuity, IntentId, MonoTime, ReadAnswer, ReadRequest, Recency,
+    Snapshot, TableError,
 };
 
 /// Number of conflicts with a version that has not moved after which the rows that this silo knows
 /// cannot be those of the table.
 const CONFLICTS_UNMOVED: u32 = 2;
+/// The time before a second look at a table whose last answer was bad.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 struct Sent {
@@ -40,6 +43,8 @@ enum Exchange {
         call: CallId,
         sent: MonoTime,
         version: u64,
+        /// Whether it is linearizable.
+        newest: bool,
         waiters: Vec<RequestId>,
     },
     Commit {
@@ -47,6 +52,17 @@ enum Exchange {
         sent: MonoTime,
         commit: Box<Sent>,
     },
+}
+
+/// A second read, over a new connection, that decides whether a bad answer of the table is true.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Look {
+    #[default]
+    None,
+    /// It is the next read.
+    Wanted,
+    /// It is the last read that was sent.
+    Taken,
 }
 
 /// The result of a call.
@@ -57,6 +73,8 @@ pub(crate) enum Outcome {
     /// The answer of a read.
     Read {
         sent: MonoTime,
+        /// Whether it is linearizable.
+        newest: bool,
         answer: Box<ReadAnswer>,
     },
     /// A commit of this silo, sent at this time, made this snapshot from the view.
@@ -80,6 +98,10 @@ pub(crate) struct Writer {
     unsettled: Option<Box<Sent>>,
     wants_read: bool,
     wants_barrier: bool,
+    /// The next read takes no version as known.
+    wants_all: bool,
+    /// Whether the last answer is in doubt.
+    look: Look,
     waiters: Vec<RequestId>,
     /// When the last successful read was sent.
     last_read: Option<MonoTime>,
@@ -125,6 +147,28 @@ impl Writer {
     pub(crate) fn want_read(&mut self, barrier: bool) {
         self.wants_read = true;
         self.wants_barrier |= barrier;
+    }
+
+    /// Reads all rows as soon as possible, also those that seem known.
+    pub(crate) fn want_all(&mut self) {
+        self.want_read(true);
+        self.wants_all = true;
+    }
+
+    /// Reads everything again over a new connection after a while, because the last answer was bad.
+    pub(crate) fn look_again(&mut self, ctx: &mut Ctx) {
+        self.want_all();
+        if self.look == Look::Wanted {
+            return;
+        }
+        self.look = Look::Wanted;
+        self.call_after = self.call_after.max(ctx.mono() + LOOK_AGAIN_AFTER);
+        ctx.timers.set(Timer::Writer, self.call_after);
+    }
+
+    /// Whether the last answer was that of a second look.
+    pub(crate) fn looked_again(&self) -> bool {
+        self.look == Look::Taken
     }
 
     /// Adds a request that ends with the next read to start.
@@ -181,8 +225,9 @@ impl Writer {
             && (!self.wants_read || self.read_done)
             && self.unsettled.is_none()
             && !ctx.suspended
-            && !ctx.table_changed()
-            && ctx.view.is_some()
+            && !ctx.table_doubted()
+            && !ctx.is_announced()
+            && ctx.base.is_some()
             && ctx.mono() >= self.commit_after.max(self.call_after)
     }
 
@@ -194,16 +239,23 @@ impl Writer {
         observed: &Observed,
     ) -> Vec<Outcome> {
         let now = ctx.mono();
-        // A table that is no longer the one this silo knew is not called: no answer of it can
-        // change that.
-        if self.exchange.is_some() || ctx.table_changed() {
+        // A table that was replaced is not called: no answer of it can change that. One that was
+        // rolled back is read: a former server may have answered.
+        let replaced = ctx.table.state == TableState::Changed(Discontinuity::Replaced);
+        if self.exchange.is_some() || replaced {
             return Vec::new();
         }
         if now < self.call_after {
             ctx.timers.set(Timer::Writer, self.call_after);
             return Vec::new();
         }
-        let nothing = (self.queue.len() == 0 && votes.is_empty()) || ctx.suspended;
+        let nothing =
+            (self.queue.len() == 0 && votes.is_empty()) || ctx.suspended || ctx.table_doubted();
+        if !nothing && ctx.is_announced() && now >= self.commit_after {
+            // A commit rests on what the table says.
+            self.want_read(true);
+            self.read_done = false;
+        }
         let commit_first = self.read_done && !nothing && now >= self.commit_after;
         self.read_done = commit_first;
         if (self.wants_read && !commit_first) || self.unsettled.is_some() {
@@ -224,22 +276,30 @@ impl Writer {
         let call = ctx.call();
         // A store decides "unchanged" by the version. Only a read of all rows shows rows that were
         // removed or written without a commit.
-        let all = self.unmoved >= CONFLICTS_UNMOVED;
+        let all = self.unmoved >= CONFLICTS_UNMOVED || std::mem::take(&mut self.wants_all);
+        let anew = match self.look {
+            Look::Wanted => Look::Taken,
+            Look::Taken | Look::None => Look::None,
+        };
+        self.look = anew;
+        let changed = ctx.table_changed();
         let request = ReadRequest::all()
             .with_known(
-                ctx.view
+                ctx.base
                     .as_ref()
-                    .filter(|_| !all)
+                    .filter(|_| !all && !changed)
                     .map(|v| v.token().clone()),
             )
             .with_barrier(
                 std::mem::take(&mut self.wants_barrier) || self.unsettled.is_some() || all,
-            );
+            )
+            .with_new_connection(anew == Look::Taken || changed);
         self.wants_read = false;
         self.exchange = Some(Exchange::Read {
             call,
             sent: ctx.mono(),
-            version: ctx.version(),
+            version: ctx.base_version(),
+            newest: request.barrier || ctx.reads == Recency::Linearizable,
             waiters: std::mem::take(&mut self.waiters),
         });
         ctx.out.push(Effect::Read { call, request });
@@ -251,7 +311,7 @@ impl Writer {
         votes: Vec<Intent>,
         observed: &Observed,
     ) -> Vec<Outcome> {
-        let Some(base) = ctx.view.as_ref().map(|v| v.snapshot().clone()) else {
+        let Some(base) = ctx.base.as_ref().map(|v| v.snapshot().clone()) else {
             return Vec::new();
         };
         let submitted: BTreeMap<IntentId, MonoTime> = self.queue.times().collect();

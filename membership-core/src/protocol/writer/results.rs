@@ -10,7 +10,7 @@ use crate::protocol::io::CallId;
 use crate::protocol::notice::Observation;
 use crate::protocol::timers::Timer;
 use crate::{
-    CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, TableError,
+    CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, Recency, TableError,
     TableErrorKind, VersionToken,
 };
 
@@ -25,13 +25,14 @@ impl Writer {
         call: CallId,
         result: Result<ReadAnswer, TableError>,
     ) -> Vec<Outcome> {
-        let (sent, version, waiters) = match self.exchange.take() {
+        let (sent, version, newest, waiters) = match self.exchange.take() {
             Some(Exchange::Read {
                 call: c,
                 sent,
                 version,
+                newest,
                 waiters,
-            }) if c == call => (sent, version, waiters),
+            }) if c == call => (sent, version, newest, waiters),
             other => {
                 self.exchange = other;
                 return Vec::new();
@@ -61,7 +62,14 @@ impl Writer {
         let settled = self.settle(ctx, version, &answer);
         // The view comes before the answers to intents that depend on it.
         let answer = Box::new(answer);
-        let mut outcomes = vec![Outcome::Contact, Outcome::Read { sent, answer }];
+        let mut outcomes = vec![
+            Outcome::Contact,
+            Outcome::Read {
+                sent,
+                newest,
+                answer,
+            },
+        ];
         outcomes.extend(settled);
         outcomes.extend(waiters.into_iter().map(|w| Outcome::Refreshed(w, Ok(()))));
         outcomes
@@ -76,10 +84,9 @@ impl Writer {
             ReadAnswer::Snapshot { snapshot, .. } => {
                 (snapshot.version(), Some(snapshot.version_row.clone()))
             }
-            // The view may have moved since the read began.
             ReadAnswer::Unchanged { .. } => (
                 version,
-                ctx.view.as_ref().map(|v| v.snapshot().version_row.clone()),
+                ctx.base.as_ref().map(|v| v.snapshot().version_row.clone()),
             ),
         };
         let again = commit.request.again();
@@ -220,7 +227,12 @@ impl Writer {
                     snapshot,
                     heartbeats: None,
                 });
-                outcomes.push(Outcome::Read { sent, answer });
+                let newest = ctx.reads == Recency::Linearizable;
+                outcomes.push(Outcome::Read {
+                    sent,
+                    newest,
+                    answer,
+                });
             }
             None => {
                 self.want_read(false);
