@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures_core::future::BoxFuture;
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Conflict, Heartbeats, InitializeRequest,
-    InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings,
-    SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken, WallTime,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, Conflict, Heartbeats,
+    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
+    SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
+    WallTime,
 };
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -208,8 +209,20 @@ impl Cx {
         Ok(self.0.backend.client(cluster).await?)
     }
 
+    /// A key that no other request of the suite has.
+    fn cluster_key(&self) -> ClusterKey {
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(&self.unique().to_be_bytes());
+        bytes[16..].copy_from_slice(&self.unique().to_be_bytes());
+        ClusterKey::new(bytes)
+    }
+
     pub fn initialize_request(&self) -> InitializeRequest {
-        InitializeRequest::new(TableId::new(self.unique()), SharedSettings::default())
+        InitializeRequest::new(
+            TableId::new(self.unique()),
+            SharedSettings::default(),
+            self.cluster_key(),
+        )
     }
 
     /// A client of a new, initialized cluster.

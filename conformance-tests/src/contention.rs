@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 
 use membership_core::protocol::conflict_backoff;
 use membership_core::{
-    Attempt, ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
-    MembershipEntry, MembershipTable, NextStep, ReadAnswer, ReadRequest, SharedSettings,
-    SiloAddress, Snapshot, TableError, TableId, WallTime,
+    Attempt, ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest,
+    InstanceId, MembershipEntry, MembershipTable, NextStep, ReadAnswer, ReadRequest,
+    SharedSettings, SiloAddress, Snapshot, TableError, TableId, WallTime,
 };
 
 use crate::case::{Random, unknown_answer};
@@ -105,6 +105,7 @@ pub async fn run(
         .initialize(&InitializeRequest::new(
             TableId::new(unique.id(0, 0)),
             settings,
+            ClusterKey::new([7; 32]),
         ))
         .await?;
     let verdict = compete(backend, cluster, &*table, &unique, writers, duration).await;

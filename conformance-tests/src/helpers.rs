@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, Heartbeats,
-    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
-    SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
-    WallTime,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
+    Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer,
+    ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId,
+    VersionToken, WallTime,
 };
 
 use crate::suite::Suite;
@@ -87,6 +87,7 @@ pub async fn initialize(table: &dyn MembershipTable) -> Result<(), TableError> {
         .initialize(&InitializeRequest::new(
             TableId::new(unique()),
             SharedSettings::default(),
+            ClusterKey::new([7; 32]),
         ))
         .await
 }

@@ -321,7 +321,7 @@ impl Pair {
             removes,
         );
         if self.random.percent(3) {
-            request.core = Some("core".repeat(self.random.below(257)));
+            request.core = Some("core".repeat(self.random.below(257)).into());
         }
         Some(request)
     }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, DocumentRead, DocumentStore,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, DocumentRead, DocumentStore,
     DocumentTable, Guarantees, Heartbeat, InitializeRequest, InstanceId, MembershipEntry,
     MembershipTable, MemoryDocumentStore, MemoryDocuments, Operation, Revision, SharedSettings,
     SiloAddress, TableError, TableErrorKind, TableExt, TableId, TableLimits,
@@ -113,6 +113,7 @@ async fn table() -> DocumentTable<Unlucky> {
         .initialize(&InitializeRequest::new(
             TableId::new(1),
             SharedSettings::default(),
+            ClusterKey::new([7; 32]),
         ))
         .await
         .unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
+use membership_core::{InitializeRequest, TableError, TableErrorKind};
 use tokio::time::{Instant, sleep};
 
 use crate::batch::{Action, Outcome, Properties, Step, quoted};
@@ -38,7 +38,7 @@ impl Inner {
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let client = &self.client;
         let deadline = client.deadline();
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         for attempt in 0..COLLISIONS {
             let found = self.find(deadline).await?;
             if found.no_table {

@@ -176,6 +176,7 @@ pub(crate) fn initial(row: &VersionRow) -> Properties {
         property("Layout", row.layout.to_string()),
         property("MinLayout", row.min_layout.to_string()),
         property("Settings", json(&row.settings)),
+        property("Core", row.core.stored().to_owned()),
     ])
 }
 
@@ -199,7 +200,7 @@ pub(crate) fn commit_properties(request: &CommitRequest, base: &Base) -> Propert
         properties.extend([property("Settings", json(settings))]);
     }
     if let Some(core) = &request.core {
-        properties.extend([property("Core", core.clone())]);
+        properties.extend([property("Core", core.stored().to_owned())]);
     }
     properties
 }

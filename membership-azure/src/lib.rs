@@ -6,14 +6,15 @@
 //!
 //! ```no_run
 //! use membership_azure::{AzureTable, AzureTableConfig};
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = AzureTableConfig::from_url("azure-table://contoso/membership?credential=managed")?;
 //! let table = AzureTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; doing it again changes nothing.
 //! let (table_id, settings) = (TableId::new(random), SharedSettings::default());
-//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! table.initialize(&InitializeRequest::new(table_id, settings, cluster_key)).await?;
 //! # Ok(()) }
 //! ```
 //!

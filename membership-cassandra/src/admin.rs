@@ -29,7 +29,7 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         let mut unknown = None;
         self.create_cluster(&row, &mut unknown)
             .await
@@ -119,6 +119,7 @@ impl Inner {
             int(row.layout),
             int(row.min_layout),
             text(json(&row.settings)),
+            text(row.core.stored()),
             text(&self.decided_by),
         ];
         let deadline = self.client.deadline();

@@ -102,7 +102,7 @@ impl Inner {
             int(slot),
             text(json(&request.record())),
             or_unset(request.settings.as_ref().map(json)),
-            or_unset(request.core.clone()),
+            or_unset(request.core.as_ref().map(|core| core.stored().to_owned())),
             text(cluster),
             text(expected.table_id().to_string()),
             big(expected.version()),

@@ -7,14 +7,15 @@
 //!
 //! ```no_run
 //! use membership_cassandra::{CassandraConfig, CassandraTable};
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = CassandraConfig::from_url("cassandra://10.0.0.1,10.0.0.2,10.0.0.3/membership")?;
 //! let table = CassandraTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; doing it again changes nothing.
 //! let (table_id, settings) = (TableId::new(random), SharedSettings::default());
-//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! table.initialize(&InitializeRequest::new(table_id, settings, cluster_key)).await?;
 //! # Ok(()) }
 //! ```
 //!

@@ -94,8 +94,8 @@ impl Statements {
         let fence = FENCE.map(|name| format!("{name} = ?")).join(" AND ");
         let (begin, mark, mark_damaged, unmark) = try_join4(
             prepare(format!(
-                "INSERT INTO {silos} (cluster, silo, table_id, version, commit_id, row_count, layout, min_layout, settings, serial) VALUES \
-                 (?, '{VERSION}', ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
+                "INSERT INTO {silos} (cluster, silo, table_id, version, commit_id, row_count, layout, min_layout, settings, core, serial) VALUES \
+                 (?, '{VERSION}', ?, ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
             )),
             prepare(format!("UPDATE {silos} SET deleting = true WHERE {of_version} IF min_layout <= ? AND serial = ?")),
             prepare(format!("UPDATE {silos} SET deleting = true WHERE {of_version} IF {fence}")),

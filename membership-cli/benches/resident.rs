@@ -27,9 +27,9 @@ use membership::transport::{
 };
 use membership_core::protocol::{Destination, Header, LinkId, Message};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite,
-    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, Preset, SiloAddress,
-    SiloStatus, TableExt, TableId, WallTime,
+    ClusterKey, ClusterName, ClusterView, CommitId, CommitOutcome, CommitRequest, Config,
+    Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
+    Preset, SiloAddress, SiloStatus, TableExt, TableId, WallTime,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
@@ -233,16 +233,15 @@ struct Other {
 
 async fn play(cluster: &ClusterName) -> Vec<Other> {
     let mut others = Vec::new();
-    for i in 1..=OTHERS {
+    for _ in 0..OTHERS {
         let transport = TcpTransport::bind_with(
             "127.0.0.1:0".parse().expect("an address"),
             TcpConfig::default(),
         );
         let transport = Arc::new(transport.await.expect("a listener"));
         let silo = SiloAddress::at(transport.local_addr(), 1_763_000_000_000);
-        let instance = InstanceId::new(u128::from(i));
-        let mut hello = Hello::new(cluster.clone(), silo.endpoint(), instance);
-        hello.silo = Some(silo);
+        let instance = transport.instance().expect("a key");
+        let hello = Hello::new(cluster.clone(), silo.endpoint(), instance);
         let (inbox, messages) = MessageInbox::channel(16);
         transport.start(hello, inbox).await.expect("a transport");
         let other = Other {
@@ -261,7 +260,10 @@ impl Other {
     /// Answers the requests of a joining silo; knows every silo that the joining silo knows.
     async fn answer(self, mut messages: mpsc::Receiver<Inbound>) {
         while let Some(inbound) = messages.recv().await {
-            let Inbound::Message { link, header, body } = inbound else {
+            let Inbound::Message {
+                link, header, body, ..
+            } = inbound
+            else {
                 continue;
             };
             match *body {
@@ -326,7 +328,7 @@ async fn fill(table: &dyn MembershipTable, others: &[Other]) {
     let mut config = Config::preset(Preset::Lan);
     config.i_am_alive_period = HEARTBEAT_PERIOD;
     let settings = config.shared();
-    let request = InitializeRequest::new(TableId::new(1), settings);
+    let request = InitializeRequest::new(TableId::new(1), settings, ClusterKey::new([7; 32]));
     table.initialize(&request).await.expect("initialized");
     let rows: Vec<MembershipEntry> = others
         .iter()
@@ -342,7 +344,9 @@ async fn fill(table: &dyn MembershipTable, others: &[Other]) {
         };
         id += 1;
     }
+    let view = ClusterView::confirmed(table.read_all().await.expect("read").0, None);
     for other in others {
+        other.transport.update(Some(other.silo), &view);
         let heartbeat = Heartbeat {
             counter: 1,
             at: now(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use membership_core::WallTime;
+use membership_core::{ClusterKey, WallTime};
 
 /// This machine's clock.
 pub(crate) fn wall() -> WallTime {
@@ -10,6 +10,14 @@ pub(crate) fn wall() -> WallTime {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     WallTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A cluster key for a cluster that no silo joins.
+pub(crate) fn random_key() -> ClusterKey {
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&random().to_ne_bytes());
+    bytes[16..].copy_from_slice(&random().to_ne_bytes());
+    ClusterKey::new(bytes)
 }
 
 /// 128 random bits.

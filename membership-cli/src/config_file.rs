@@ -1,8 +1,10 @@
-//! A configuration file: TOML with the names of [`Config`], and `preset` for the defaults.
+//! A configuration file: TOML with the names of [`Config`], `preset` for the defaults, and a table
+//! `[security]`.
 
 use std::path::Path;
 
 use clap::ValueEnum;
+use membership::transport::Security;
 use membership_core::{Config, Preset};
 use serde_json::Value;
 
@@ -39,10 +41,43 @@ impl From<PresetName> for Preset {
     }
 }
 
+/// How connections between silos are protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SecurityTable {
+    #[serde(default)]
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    #[default]
+    Table,
+    None,
+}
+
+impl SecurityTable {
+    /// With the option `--insecure` of the command line.
+    pub const fn with(self, insecure: bool) -> Security {
+        match (self.mode, insecure) {
+            (_, true) => Security::insecure(),
+            (Mode::Table, false) => Security::table(),
+            (Mode::None, false) => Security::none(),
+        }
+    }
+}
+
 /// The configuration from the command line and the file, validated.
-pub(crate) fn load(preset: Option<PresetName>, file: Option<&Path>) -> Result<Config, Failure> {
-    let config = match file {
-        None => Config::preset(preset.map_or(Preset::default(), Preset::from)),
+pub(crate) fn load(
+    preset: Option<PresetName>,
+    file: Option<&Path>,
+) -> Result<(Config, SecurityTable), Failure> {
+    let (config, security) = match file {
+        None => (
+            Config::preset(preset.map_or(Preset::default(), Preset::from)),
+            SecurityTable::default(),
+        ),
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|e| Failure::usage(format!("--config {}: {e}", path.display())))?;
@@ -54,10 +89,10 @@ pub(crate) fn load(preset: Option<PresetName>, file: Option<&Path>) -> Result<Co
     config
         .validate()
         .map_err(|e| Failure::usage(format!("invalid configuration: {e}")))?;
-    Ok(config)
+    Ok((config, security))
 }
 
-fn parse(text: &str, preset: Option<PresetName>) -> Result<Config, Failure> {
+fn parse(text: &str, preset: Option<PresetName>) -> Result<(Config, SecurityTable), Failure> {
     let usage = |e: &dyn std::fmt::Display| Failure::usage(e.to_string().trim().replace('\n', " "));
     let mut file: serde_json::Map<String, Value> =
         toml::from_str(text).map_err(|e| usage(&e.message()))?;
@@ -65,17 +100,24 @@ fn parse(text: &str, preset: Option<PresetName>) -> Result<Config, Failure> {
         None => Preset::default(),
         Some(value) => serde_json::from_value(value).map_err(|e| usage(&format!("preset: {e}")))?,
     };
+    let security = match file.remove("security") {
+        None => SecurityTable::default(),
+        Some(value) => {
+            serde_json::from_value(value).map_err(|e| usage(&format!("[security]: {e}")))?
+        }
+    };
     // The command line has precedence over the file.
     let base = Config::preset(preset.map_or(named, Preset::from));
     let mut merged = serde_json::to_value(base).unwrap_or_default();
     if let Some(fields) = merged.as_object_mut() {
         fields.extend(file);
     }
-    serde_json::from_value(merged).map_err(|e| {
+    let config = serde_json::from_value(merged).map_err(|e| {
         usage(&format!(
             "{e} (durations are written like \"10s\" or \"500ms\")"
         ))
-    })
+    })?;
+    Ok((config, security))
 }
 
 #[cfg(test)]
@@ -86,11 +128,12 @@ mod tests {
 
     #[test]
     fn a_file_changes_a_preset() {
-        let config = parse(
+        let (config, security) = parse(
             "preset = \"local\"\nnum_probed_silos = 5\ni_am_alive_period = \"3s\"\n",
             None,
         )
         .unwrap();
+        assert_eq!(security.with(false), Security::table());
         assert_eq!(
             (config.num_probed_silos, config.i_am_alive_period),
             (5, Duration::from_secs(3))
@@ -99,8 +142,15 @@ mod tests {
             config.probe_timeout,
             Config::preset(Preset::Local).probe_timeout
         );
-        let config = parse("preset = \"local\"", Some(PresetName::Wan)).unwrap();
+        let (config, _) = parse("preset = \"local\"", Some(PresetName::Wan)).unwrap();
         assert_eq!(config, Config::preset(Preset::Wan));
+    }
+
+    #[test]
+    fn security_none_is_for_loopback_unless_the_command_line_says_so() {
+        let (_, security) = parse("[security]\nmode = \"none\"", None).unwrap();
+        assert_eq!(security.with(false), Security::none());
+        assert_eq!(security.with(true), Security::insecure());
     }
 
     #[test]
@@ -108,6 +158,8 @@ mod tests {
         for (text, why) in [
             ("colour = 1", "colour"),
             ("preset = \"mars\"", "preset"),
+            ("[security]\nmode = \"hope\"", "[security]"),
+            ("[security]\nsecret = 1", "[security]"),
             ("probe_timeout = 5", "durations"),
             ("=", ""),
         ] {

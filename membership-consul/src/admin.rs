@@ -1,6 +1,6 @@
 //! `initialize` and `delete`. Clauses T1, T12.
 
-use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
+use membership_core::{InitializeRequest, TableError, TableErrorKind};
 
 use crate::client::Inner;
 use crate::codec;
@@ -21,7 +21,7 @@ impl Inner {
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
                 Err(e) => return Err(e),
             }
-            let row = VersionRow::initial(request.table_id, request.settings.clone());
+            let row = request.version_row();
             // Only one of many creates the table's own key, and with it the rest.
             let mut txn = Txn::default();
             for (key, text) in codec::initial(&self.keys, &row) {

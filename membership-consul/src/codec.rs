@@ -69,6 +69,7 @@ pub(crate) fn initial(keys: &Keys, row: &VersionRow) -> BTreeMap<String, String>
     BTreeMap::from([
         (keys.table(), VersionRowParts::constant(row, SEPARATE)),
         (keys.settings(), json(&row.settings)),
+        (keys.core(), row.core.stored().to_owned()),
         (mark_key, mark(row.row_count)),
     ])
 }
@@ -334,7 +335,7 @@ mod tests {
                 removes,
             );
             if n == 5 {
-                commit.core = Some("cell".to_owned());
+                commit.core = Some("cell".to_owned().into());
                 stored.insert(keys.core(), "cell".to_owned());
             }
             stored.remove(&keys.mark_of(&commit.expected)).unwrap();

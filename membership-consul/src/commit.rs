@@ -82,7 +82,7 @@ impl Inner {
             txn = txn.put(keys.settings(), &json(settings));
         }
         if let Some(core) = &request.core {
-            txn = txn.put(keys.core(), core);
+            txn = txn.put(keys.core(), core.stored());
         }
         for change in &request.changes {
             let key = keys.row(change.key());

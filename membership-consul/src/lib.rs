@@ -6,13 +6,14 @@
 //!
 //! ```no_run
 //! use membership_consul::{ConsulConfig, ConsulTable};
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ConsulConfig::from_url("consul://127.0.0.1:8500/membership")?;
 //! let table = ConsulTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; a second call changes nothing.
-//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default(), cluster_key);
 //! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```

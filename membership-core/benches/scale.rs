@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use membership_core::protocol::{Gate, Identity, Setup, successors};
 use membership_core::{
-    CauseOfDeath, ClusterView, CommitId, CommitRequest, Config, Death, Delta, Evidence, InstanceId,
-    MembershipEntry, Row, Rows, SharedSettings, SiloAddress, SiloInfo, SiloStatus, Snapshot,
-    Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
+    CauseOfDeath, ClusterKey, ClusterView, CommitId, CommitRequest, Config, Death, Delta, Evidence,
+    InstanceId, MembershipEntry, Row, Rows, SharedSettings, SiloAddress, SiloInfo, SiloStatus,
+    Snapshot, Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
 };
 
 const SMALL: u32 = 1_000;
@@ -260,7 +260,13 @@ fn gate(known: Snapshot) -> Gate {
     let instance = InstanceId::new(1);
     let identity = Identity::new(cluster, silo(0).endpoint(), instance, SiloInfo::default());
     let limits = TableLimits::new(100, 1 << 20, 1 << 23, 100_000);
-    let mut gate = Gate::new(Setup::new(identity, Config::default(), limits, 1));
+    let mut gate = Gate::new(Setup::new(
+        identity,
+        Config::default(),
+        limits,
+        1,
+        ClusterKey::new([7; 32]),
+    ));
     assert!(gate.adopt_read(known));
     gate
 }

@@ -29,7 +29,8 @@
 //! # let example = async {
 //! let table = MemoryTable::new("billing/blue".parse()?);
 //! let (table_id, settings) = (TableId::new(1), SharedSettings::default());
-//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! table.initialize(&InitializeRequest::new(table_id, settings, cluster_key)).await?;
 //! let mut runtime = Mine(0);
 //! let mut admin = Admin::new(&table, &mut runtime);
 //! let slower = |old: &SharedSettings| {
@@ -60,8 +61,8 @@ use crate::intent::{Action, Answer, Intent, Observed, Refusal, apply};
 use crate::table::change::{Changer, Patience};
 use crate::table::{TableLimits, ext};
 use crate::{
-    CleanupPolicy, CommitId, CommitRequest, Config, IntentId, MembershipTable, MonoTime, Now,
-    SharedSettings, SiloAddress, Snapshot, WallTime,
+    CleanupPolicy, ClusterKeys, CommitId, CommitRequest, Config, IntentId, MembershipTable,
+    MonoTime, Now, SharedSettings, SiloAddress, Snapshot, WallTime,
 };
 
 const PATIENCE: Patience = Patience {
@@ -169,6 +170,32 @@ where
             let new = edit(old)?;
             let request = || CommitRequest::of_changes(table.token.clone(), id, Vec::new());
             Ok((new != *old).then(|| request().with_settings(new)))
+        };
+        self.changer.change(plan).await
+    }
+
+    /// Changes the keys by which newcomers prove that they have read the table; `edit` gets the old
+    /// ones. Returns the version that has the new ones, or `None` when `edit` changes nothing.
+    /// `edit` is called again after a conflict, and must then change nothing if its own change is
+    /// in the table.
+    ///
+    /// Silos with a row stay connected whatever the keys are. A newcomer is heard by those that
+    /// know one of its keys: to rotate, [add](crate::ClusterKeys::with) a key, wait until every
+    /// silo has read the table, and then keep the [newest](crate::ClusterKeys::newest) alone.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub async fn cluster_keys(
+        &mut self,
+        mut edit: impl FnMut(&ClusterKeys) -> ClusterKeys + Send,
+    ) -> Result<Option<u64>, ChangeError> {
+        let plan = |table: &Snapshot, id| {
+            let cell = &table.version_row.core;
+            let (old, request) = (cell.cluster_keys(), CommitRequest::of_changes);
+            let new = edit(&old);
+            let cell = cell.with_cluster_keys(&new);
+            let request = || request(table.token.clone(), id, Vec::new()).with_core(cell);
+            Ok((new != old).then(request))
         };
         self.changer.change(plan).await
     }

@@ -16,14 +16,16 @@
 //! ```
 //! use membership_core::protocol::{Destination, Effect, Identity, Input, Message, Protocol, Setup};
 //! use membership_core::{
-//!     Config, InstanceId, MembershipTable, MemoryTable, MonoTime, Now, SiloInfo, WallTime,
+//!     ClusterKey, Config, InstanceId, MembershipTable, MemoryTable, MonoTime, Now, SiloInfo, WallTime,
 //! };
 //!
 //! let table = MemoryTable::new("billing/blue".parse()?);
 //! let advertise = "10.0.0.1:7100".parse()?;
 //! let info = SiloInfo::named("silo-1");
 //! let identity = Identity::new(table.cluster().clone(), advertise, InstanceId::new(0x5eed), info);
-//! let mut silo = Protocol::new(Setup::new(identity, Config::default(), table.limits(), 7));
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! let setup = Setup::new(identity, Config::default(), table.limits(), 7, cluster_key);
+//! let mut silo = Protocol::new(setup);
 //!
 //! let mut effects = Vec::new();
 //! let now = Now { mono: MonoTime::ZERO, wall: WallTime::from_millis(1_764_000_000_000) };
@@ -46,7 +48,7 @@
 //!
 //! ```
 //! use membership_core::{
-//!     CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry,
+//!     CommitId, CommitOutcome, CommitRequest, ClusterKey, InitializeRequest, InstanceId, MembershipEntry,
 //!     MemoryTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, TableId, WallTime,
 //! };
 //!
@@ -55,7 +57,8 @@
 //!     MembershipEntry::new(silo, InstanceId::new(port.into()), WallTime::default())
 //! };
 //! let table = MemoryTable::new("billing/blue".parse()?);
-//! table.initialize_sync(&InitializeRequest::new(TableId::new(1), SharedSettings::default()))?;
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! table.initialize_sync(&InitializeRequest::new(TableId::new(1), SharedSettings::default(), cluster_key))?;
 //! let ReadAnswer::Snapshot { snapshot, .. } = table.read_sync(&ReadRequest::all())? else {
 //!     unreachable!()
 //! };
@@ -90,6 +93,8 @@ pub use connection::{ConnectionOption, ConnectionString};
 
 pub use model::address::{MAX_SAFE_INTEGER, ParseSiloError, SiloAddress};
 pub use model::cluster::{ClusterName, DEFAULT_SERVICE, ParseClusterError};
+pub use model::cluster_key::{ClusterKey, ClusterKeys, ClusterProof, MAX_CLUSTER_KEYS};
+pub use model::core_cell::CoreCell;
 pub use model::entry::{
     Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError, Suspicion,
     SuspicionReason,

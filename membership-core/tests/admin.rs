@@ -2,6 +2,7 @@
 //! happen, or may have happened.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use membership_core::ClusterKey;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
@@ -50,7 +51,7 @@ impl Failing {
             let (snapshot, _) = now(self.inner.read_all()).unwrap();
             let id = CommitId::new(1_000 + u128::from(snapshot.version()));
             let mut request = CommitRequest::new(snapshot.token, id, None, [], [], []);
-            request.core = Some(String::new());
+            request.core = Some(String::new().into());
             self.inner.commit_sync(&request).unwrap();
         }
     }
@@ -147,7 +148,7 @@ fn silo(n: u8) -> SiloAddress {
 fn table(faults: impl IntoIterator<Item = Fault>) -> Failing {
     let inner = MemoryTable::new("tests".parse().unwrap());
     let (table_id, settings) = (TableId::new(1), SharedSettings::default());
-    let request = InitializeRequest::new(table_id, settings);
+    let request = InitializeRequest::new(table_id, settings, ClusterKey::new([7; 32]));
     inner.initialize_sync(&request).unwrap();
     let started = WallTime::from_millis(1);
     let rows = (1..=3).map(|n| MembershipEntry::new(silo(n), InstanceId::new(n.into()), started));

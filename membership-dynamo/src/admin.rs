@@ -35,7 +35,7 @@ impl Inner {
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let (client, during) = (&self.client, Operation::Initialize);
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         for turn in 0..COLLISIONS {
             match client.version().await {
                 Ok(Some(stored)) => {

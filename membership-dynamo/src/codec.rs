@@ -54,6 +54,7 @@ pub(crate) fn initial(row: &VersionRow) -> Item {
         attribute("layout", number(row.layout)),
         attribute("min_layout", number(row.min_layout)),
         attribute("settings", text(json(&row.settings))),
+        attribute("core", text(row.core.stored())),
     ])
 }
 

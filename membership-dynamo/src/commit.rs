@@ -143,7 +143,7 @@ impl Client {
         if let Some(core) = &request.core {
             set.push("#core = :core");
             names.push("core");
-            values.push((":core", codec::text(core)));
+            values.push((":core", codec::text(core.stored())));
         }
         let mut update = Update::builder()
             .table_name(&self.table)

@@ -5,7 +5,7 @@
 //! one version. Start at [`DynamoTable`].
 //!
 //! ```no_run
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //! use membership_dynamo::{DynamoConfig, DynamoTable};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
@@ -13,7 +13,8 @@
 //! let table = DynamoTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; doing it again changes nothing.
 //! let (table_id, settings) = (TableId::new(random), SharedSettings::default());
-//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! table.initialize(&InitializeRequest::new(table_id, settings, cluster_key)).await?;
 //! # Ok(()) }
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! `initialize` and `delete`. Clauses T1, T12.
 
-use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
+use membership_core::{InitializeRequest, TableError, TableErrorKind};
 use membership_provider::json;
 
 use crate::client::{Inner, Purpose};
@@ -18,7 +18,7 @@ impl Inner {
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let keys = &self.keys;
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         let txn = Txn {
             compare: vec![
                 Compare::is_absent(keys.version()),
@@ -27,10 +27,10 @@ impl Inner {
             // What an earlier table of this cluster left behind is removed.
             success: vec![
                 Op::delete_all(keys.recent_commits()),
-                Op::delete(keys.core()),
                 Op::delete_all(keys.heartbeats()),
                 Op::put(keys.version(), codec::version_text(&row)),
                 Op::put(keys.settings(), json(&row.settings)),
+                Op::put(keys.core(), row.core.stored()),
             ],
             failure: vec![Op::range(keys.table()), Op::first(keys.rows())],
         };

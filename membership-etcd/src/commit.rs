@@ -150,7 +150,7 @@ impl Inner {
             txn.success.push(Op::put(keys.settings(), json(settings)));
         }
         if let Some(core) = &request.core {
-            txn.success.push(Op::put(keys.core(), core.as_str()));
+            txn.success.push(Op::put(keys.core(), core.stored()));
         }
         for change in &request.changes {
             let key = keys.row(change.key());
@@ -303,7 +303,7 @@ mod tests {
             (0..n).map(|port| entry(port).address.row_key()),
         );
         removal.settings = Some(SharedSettings::default());
-        removal.core = Some("x".to_owned());
+        removal.core = Some("x".to_owned().into());
         assert!(removal.validate(&LIMITS, STORE).is_ok());
         assert_eq!(
             transaction("blue", &base, &removal).unwrap().operations(),

@@ -6,14 +6,15 @@
 //! Start at [`EtcdTable`].
 //!
 //! ```no_run
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //! use membership_etcd::{EtcdConfig, EtcdTable};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = EtcdConfig::from_url("etcd://etcd-0:2379,etcd-1:2379,etcd-2:2379")?;
 //! let table = EtcdTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; a second call changes nothing.
-//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default(), cluster_key);
 //! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```

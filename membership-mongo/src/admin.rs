@@ -1,6 +1,6 @@
 //! `initialize` and `delete`.
 
-use membership_core::{InitializeRequest, TableError, TableErrorKind as Kind, VersionRow};
+use membership_core::{InitializeRequest, TableError, TableErrorKind as Kind};
 use mongodb::bson::Bson;
 
 use crate::client::{ATTEMPTS, Inner};
@@ -32,7 +32,7 @@ impl Inner {
                 );
                 return Err(error(Kind::ForeignTable, message));
             }
-            let row = VersionRow::initial(request.table_id, request.settings.clone());
+            let row = request.version_row();
             let table = codec::new_table(&commands.keys.table, &row)?;
             let id = request.table_id.to_string();
             let heartbeats = codec::new_heartbeats(&commands.keys.heartbeats, &id);

@@ -3,6 +3,7 @@
 //! The version row is a subdocument, so that an update can compare and change parts of it: it never
 //! writes fields that this build does not know, and so they survive (clause T10). Rows are texts.
 
+use membership_core::encoding::encode_version_row;
 use membership_core::{
     Heartbeat, Heartbeats, Rows, SiloAddress, TableError, TableErrorKind, WallTime,
 };
@@ -143,7 +144,10 @@ pub(crate) fn new_table(
     id: &str,
     row: &membership_core::VersionRow,
 ) -> Result<Document, TableError> {
-    Ok(doc! { "_id": id, MARK: LAYOUT, "version_row": plain(row)?, "members": {} })
+    // Its stored text: what it shows to others lacks the cluster's secret.
+    let stored: serde_json::Value =
+        serde_json::from_str(&encode_version_row(row)).unwrap_or_default();
+    Ok(doc! { "_id": id, MARK: LAYOUT, "version_row": plain(&stored)?, "members": {} })
 }
 
 /// A new document of heartbeats. `table_id` names the table that it was created for.

@@ -197,7 +197,7 @@ impl Commands {
         if let Some(core) = &request.core {
             match core.is_empty() {
                 true => drop(unset.insert("version_row.core", "")),
-                false => drop(set.insert("version_row.core", core.as_str())),
+                false => drop(set.insert("version_row.core", core.stored())),
             }
         }
         let recent = doc! { "$each": [plain(&request.record())?], "$slice": -i64::try_from(RECENT_COMMITS).unwrap_or(16) };

@@ -5,7 +5,7 @@
 //! one round trip each. Start at [`MongoTable`].
 //!
 //! ```no_run
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //! use membership_mongo::{MongoConfig, MongoTable};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
@@ -13,7 +13,8 @@
 //! let config = MongoConfig::from_url(url)?;
 //! let table = MongoTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
-//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default(), cluster_key);
 //! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```

@@ -1,6 +1,6 @@
 //! `initialize` and `delete`: one script each. Clauses T1, T12.
 
-use membership_core::{InitializeRequest, Operation, TableError, TableErrorKind, VersionRow};
+use membership_core::{InitializeRequest, Operation, TableError, TableErrorKind};
 use redis::Value;
 
 use crate::client::{Inner, Request};
@@ -20,7 +20,7 @@ impl Inner {
             true,
         );
         call.confirmed = true;
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         for (field, value) in codec::initial(&row) {
             call.command.arg(field).arg(value);
         }

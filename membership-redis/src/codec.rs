@@ -40,6 +40,7 @@ pub(crate) fn initial(row: &VersionRow) -> Vec<Pair> {
         field("layout", row.layout.to_string()),
         field("min_layout", row.min_layout.to_string()),
         field("settings", json(&row.settings)),
+        field("core", row.core.stored().to_owned()),
     ]
 }
 

@@ -66,7 +66,7 @@ impl Inner {
         let core = request
             .core
             .as_ref()
-            .map(|core| format!("={core}"))
+            .map(|core| format!("={}", core.stored()))
             .unwrap_or_default();
         call.command
             .arg(&codec::token(Some(&request.expected)))

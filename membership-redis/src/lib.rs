@@ -5,14 +5,15 @@
 //! script, so two silos never both succeed on one version. Start at [`RedisTable`].
 //!
 //! ```no_run
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //! use membership_redis::{RedisConfig, RedisTable};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = RedisConfig::from_url("redis://127.0.0.1:6379/0?prefix=membership")?;
 //! let table = RedisTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this when it starts; a second call changes nothing.
-//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default(), cluster_key);
 //! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use membership_core::{
-//!     InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, TableId,
+//!     ClusterKey, InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, TableId,
 //! };
 //! use membership_sql::{SqliteConfig, SqliteTable};
 //!
@@ -18,7 +18,8 @@
 //! let config = SqliteConfig::new(folder.path().join("members.db"));
 //! let table = SqliteTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
-//! table.initialize(&InitializeRequest::new(TableId::new(1), SharedSettings::default())).await?;
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! table.initialize(&InitializeRequest::new(TableId::new(1), SharedSettings::default(), cluster_key)).await?;
 //! let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else {
 //!     unreachable!()
 //! };

@@ -19,7 +19,7 @@ use crate::stats::Stats;
 use crate::store::Store;
 use crate::trace::Trace;
 use crate::violation::Violation;
-use membership_core::protocol::{Command, Effect, Input, LinkId};
+use membership_core::protocol::{Command, Effect, Input, LinkId, PeerIdentity};
 use membership_core::{ClusterName, Config, TableLimits};
 
 /// Lines of the trace in a violation.
@@ -168,6 +168,7 @@ impl Cluster {
                     Some(from),
                     Input::Message {
                         link: LinkId(from.0 as u64),
+                        peer: PeerIdentity::Proven(header.instance),
                         header,
                         body,
                     },

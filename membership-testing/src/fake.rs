@@ -9,9 +9,9 @@ use membership_core::protocol::{
     CallId, Command, Destination, Effect, Header, Input, Message, Notice, Setup, Termination,
 };
 use membership_core::{
-    CauseOfDeath, ClusterView, CommitId, CommitOutcome, CommitRequest, Death, Heartbeat,
-    HeartbeatWrite, InitializeRequest, MembershipEntry, MonoTime, Now, ReadAnswer, ReadRequest,
-    SiloAddress, SiloStatus, Snapshot, TableId,
+    CauseOfDeath, ClusterKey, ClusterView, CommitId, CommitOutcome, CommitRequest, Death,
+    Heartbeat, HeartbeatWrite, InitializeRequest, MembershipEntry, MonoTime, Now, ReadAnswer,
+    ReadRequest, SiloAddress, SiloStatus, Snapshot, TableId,
 };
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -198,7 +198,11 @@ impl Machine for Fake {
                 let call = self.call();
                 effects.push(Effect::Initialize {
                     call,
-                    request: InitializeRequest::new(table_id, self.setup.config.shared()),
+                    request: InitializeRequest::new(
+                        table_id,
+                        self.setup.config.shared(),
+                        ClusterKey::new([7; 32]),
+                    ),
                 });
             }
             Input::Initialized { .. } => self.read(effects),

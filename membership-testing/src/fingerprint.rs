@@ -1,7 +1,7 @@
 //! A hash of an input, for the hash of a run. Inputs with different contents, receivers or subjects
 //! get different numbers.
 
-use membership_core::protocol::{Header, IndirectOutcome, Input, Message};
+use membership_core::protocol::{Header, IndirectOutcome, Input, Message, PeerIdentity};
 use membership_core::{
     CommitOutcome, Heartbeats, ReadAnswer, SiloAddress, TableError, VersionToken,
 };
@@ -128,7 +128,15 @@ pub(super) fn of(input: &Input) -> u64 {
         Input::Start => mix.text("start"),
         Input::Wake => mix.text("wake"),
         Input::Hint => mix.text("hint"),
-        Input::Message { link, header, body } => {
+        Input::Message {
+            link,
+            peer,
+            header,
+            body,
+        } => {
+            if *peer == PeerIdentity::Unproven {
+                mix.text("unproven");
+            }
             mix.number(link.0);
             mix.header(header);
             mix.message(body);
@@ -194,7 +202,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use membership_core::protocol::{CallId, Command, LinkId, RequestId};
+    use membership_core::protocol::{CallId, Command, LinkId, PeerIdentity, RequestId};
     use membership_core::{InstanceId, Operation, TableErrorKind};
 
     #[test]
@@ -206,6 +214,7 @@ mod tests {
             header.digest = 4;
             Input::Message {
                 link: LinkId(1),
+                peer: PeerIdentity::Proven(header.instance),
                 header,
                 body: Arc::new(body),
             }

@@ -9,7 +9,7 @@ use crate::events::Event;
 use crate::ground_truth::{ProcessId, ProcessRecord};
 use crate::process::{CLOCK_BEGIN, Process, Running, Sent};
 use membership_core::protocol::{Command, Identity, Input, Setup};
-use membership_core::{InstanceId, SiloInfo};
+use membership_core::{ClusterKey, InstanceId, SiloInfo};
 
 impl Cluster {
     /// Starts silos at new addresses, within the next two seconds.
@@ -91,8 +91,14 @@ impl Cluster {
         info.host_name = format!("host-{host}");
         let identity = Identity::new(self.name.clone(), endpoint, instance, info);
         let seed = self.rng.next_u64();
-        let setup = Setup::new(identity, self.config.clone(), self.limits, seed)
-            .with_reads(membership_core::Recency::Linearizable);
+        let setup = Setup::new(
+            identity,
+            self.config.clone(),
+            self.limits,
+            seed,
+            ClusterKey::new([7; 32]),
+        )
+        .with_reads(membership_core::Recency::Linearizable);
         let machine = (self.factory)(setup);
         self.processes.push(Process {
             machine,

@@ -11,8 +11,8 @@ use crate::table_call::TableCall;
 use crate::traffic::{Scale, TableTraffic};
 use membership_core::protocol::{CallId, Input};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, HeartbeatWrite, MemoryState, MemoryTable,
-    ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableError,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, CoreCell, HeartbeatWrite, MemoryState,
+    MemoryTable, ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableError,
 };
 
 /// What really happened to a commit whose outcome is unknown to its caller.
@@ -221,7 +221,12 @@ impl Store {
             [],
             [],
         );
-        request.core = Some(format!("touched {}", rng.below(1_000_000)));
+        // The keys stay; the commit changes nothing else, either.
+        let keys = truth.version_row.core.cluster_keys();
+        request.core = Some(
+            CoreCell::from(format!("{{\"touched\":{}}}", rng.below(1_000_000)))
+                .with_cluster_keys(&keys),
+        );
         let _ = self.commit(&request, table_changes);
     }
 

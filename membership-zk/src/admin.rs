@@ -66,7 +66,7 @@ impl Inner {
         request: &InitializeRequest,
         found: &Observation,
     ) -> Result<bool, TableError> {
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         let text = encode_version_row(&row);
         let mut batch = session.batch();
         match found.znode {

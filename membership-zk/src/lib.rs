@@ -5,14 +5,15 @@
 //! version. Start at [`ZkTable`].
 //!
 //! ```no_run
-//! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
+//! use membership_core::{ClusterKey, InitializeRequest, MembershipTable, SharedSettings, TableId};
 //! use membership_zk::{ZkConfig, ZkTable};
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ZkConfig::from_url("zk://10.0.0.1,10.0.0.2,10.0.0.3/membership")?;
 //! let table = ZkTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
-//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default());
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! let request = InitializeRequest::new(TableId::new(random), SharedSettings::default(), cluster_key);
 //! table.initialize(&request).await?;
 //! # Ok(()) }
 //! ```

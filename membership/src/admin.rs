@@ -6,14 +6,15 @@
 //!
 //! ```
 //! use membership::admin::{Admin, TokioRuntime};
-//! use membership::{InitializeRequest, MembershipTable, MemoryTable, SharedSettings, TableId};
+//! use membership::{ClusterKey, InitializeRequest, MembershipTable, MemoryTable, SharedSettings, TableId};
 //! use std::convert::Infallible;
 //! use std::time::Duration;
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let table = MemoryTable::new("billing/blue".parse()?);
 //! let (table_id, settings) = (TableId::new(1), SharedSettings::default());
-//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
+//! let cluster_key = ClusterKey::new([9; 32]); // random
+//! table.initialize(&InitializeRequest::new(table_id, settings, cluster_key)).await?;
 //!
 //! let mut runtime = TokioRuntime;
 //! let slower = |old: &SharedSettings| {

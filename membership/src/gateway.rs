@@ -76,13 +76,14 @@ impl GatewayOptions {
 /// Clones share one list; dropping the last one ends the reading.
 ///
 /// ```
-/// use membership::{GatewayList, GatewayOptions, InitializeRequest, MembershipTable, MemoryTable};
+/// use membership::{GatewayList, GatewayOptions, ClusterKey, InitializeRequest, MembershipTable, MemoryTable};
 /// use membership::{SharedSettings, TableId};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let table = MemoryTable::new("blue".parse()?);
 /// let settings = SharedSettings::default();
-/// table.initialize(&InitializeRequest::new(TableId::new(1), settings)).await?;
+/// let cluster_key = ClusterKey::new([9; 32]); // random
+/// table.initialize(&InitializeRequest::new(TableId::new(1), settings, cluster_key)).await?;
 /// let gateways = GatewayList::start(table, GatewayOptions::default()).await?;
 /// match gateways.next() {
 ///     Some(gateway) => println!("dial {}", gateway.endpoint()),

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use membership::{
-    ClusterName, ConnectError, Connectors, InitializeRequest, MembershipTable, MemoryTable,
-    ReadAnswer, ReadRequest, SharedSettings, TableId, connect,
+    ClusterKey, ClusterName, ConnectError, Connectors, InitializeRequest, MembershipTable,
+    MemoryTable, ReadAnswer, ReadRequest, SharedSettings, TableId, connect,
 };
 
 fn blue() -> ClusterName {
@@ -26,7 +26,11 @@ async fn error(url: &str) -> String {
 #[cfg(feature = "memory")]
 #[tokio::test]
 async fn memory_stores_of_one_name_are_one_store() {
-    let request = InitializeRequest::new(TableId::new(5), SharedSettings::default());
+    let request = InitializeRequest::new(
+        TableId::new(5),
+        SharedSettings::default(),
+        ClusterKey::new([7; 32]),
+    );
     connect("memory:one", blue())
         .await
         .unwrap()
@@ -64,7 +68,11 @@ async fn memory_stores_of_one_name_are_one_store() {
 async fn sqlite_opens_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("m.db").display());
-    let request = InitializeRequest::new(TableId::new(5), SharedSettings::default());
+    let request = InitializeRequest::new(
+        TableId::new(5),
+        SharedSettings::default(),
+        ClusterKey::new([7; 32]),
+    );
     connect(&url, blue())
         .await
         .unwrap()

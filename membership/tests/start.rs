@@ -62,10 +62,11 @@ async fn an_advertised_address_that_leads_nowhere_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_advertised_address_that_leads_to_another_silo_is_named() {
-    let [a] = silos::<1>(&table()).await;
+    let table = table();
+    let [a] = silos::<1>(&table).await;
     let mut config = local();
     config.max_join_attempt_time = Duration::from_secs(5);
-    let error = builder(table())
+    let error = builder(table)
         .config(config)
         .advertise(a.me().endpoint())
         .start()

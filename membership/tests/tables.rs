@@ -12,9 +12,9 @@ use std::time::Duration;
 use common::{FaultyTable, PATIENCE, builder, is_dead, local, silos, table};
 use membership::protocol::{TableState, Termination};
 use membership::{
-    CommitId, CommitRequest, GatewayList, GatewayOptions, HeartbeatWrite, InitializeRequest,
-    MembershipTable, ReadRequest, SharedSettings, SiloAddress, TableErrorKind, TableId, TimedTable,
-    VersionRow,
+    ClusterKey, CommitId, CommitRequest, GatewayList, GatewayOptions, HeartbeatWrite,
+    InitializeRequest, MembershipTable, ReadRequest, SharedSettings, SiloAddress, TableErrorKind,
+    TableId, TimedTable, VersionRow,
 };
 
 /// Waits for a condition that no view shows.
@@ -47,7 +47,11 @@ async fn a_call_without_an_answer_times_out_and_a_write_is_unknown() {
         timed.commit(&commit).await.unwrap_err().kind(),
         TableErrorKind::OutcomeUnknown
     );
-    let request = InitializeRequest::new(TableId::new(1), SharedSettings::default());
+    let request = InitializeRequest::new(
+        TableId::new(1),
+        SharedSettings::default(),
+        ClusterKey::new([7; 32]),
+    );
     assert_eq!(
         timed.initialize(&request).await.unwrap_err().kind(),
         TableErrorKind::OutcomeUnknown

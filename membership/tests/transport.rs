@@ -9,4 +9,5 @@ mod transport_cases {
     mod hostile;
     mod large;
     mod restart;
+    mod strangers;
 }

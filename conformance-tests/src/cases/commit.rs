@@ -296,7 +296,7 @@ async fn settings_and_the_core_cell_are_committed(cx: Cx) -> Verdict {
     let mut settings = start.version_row.settings.clone();
     settings.num_votes_for_death_declaration = 3;
     request.settings = Some(settings.clone());
-    request.core = Some("k\"'ü☃".repeat(100));
+    request.core = Some("k\"'ü☃".repeat(100).into());
     commit(&table, &request).await?;
     let now = read(&cx.another(&table).await?).await?.0;
     must!(

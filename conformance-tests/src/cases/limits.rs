@@ -140,7 +140,7 @@ async fn more_than_the_limits_is_refused(cx: Cx) -> Verdict {
         )?;
     }
     let mut core = cx.insert(&token, [cx.entry()]);
-    core.core = Some("x".repeat(1025));
+    core.core = Some("x".repeat(1025).into());
     refused("a core cell too large", table.commit(&core).await, too_much)?;
     same(
         "commits beyond the limits",

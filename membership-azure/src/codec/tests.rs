@@ -56,7 +56,7 @@ fn a_version_row_made_by_merges_matches_the_cores() {
             [],
             [],
         );
-        request.core = (n == 20).then(|| "{\"looks\":\"like JSON\"}".to_owned());
+        request.core = (n == 20).then(|| "{\"looks\":\"like JSON\"}".into());
         let base = Base {
             etag: "W/\"1\"".to_owned(),
             row_count: expected.row_count,

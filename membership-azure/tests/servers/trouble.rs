@@ -6,7 +6,7 @@ use azure_core::credentials::Secret;
 use azure_core::hmac::hmac_sha256;
 use membership_azure::{AzureTable, AzureTableConfig};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
     InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
     SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, WallTime,
 };
@@ -44,6 +44,7 @@ async fn initialize(table: &AzureTable) -> Result<(), TableError> {
         .initialize(&InitializeRequest::new(
             TableId::new(7),
             SharedSettings::default(),
+            ClusterKey::new([7; 32]),
         ))
         .await
 }

@@ -60,6 +60,7 @@ impl BenchClusters {
             .initialize(&InitializeRequest::new(
                 TableId::new(clock::random()),
                 settings,
+                clock::random_key(),
             ))
             .await
         {

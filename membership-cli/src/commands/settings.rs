@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use membership::admin::{Admin, TokioRuntime};
-use membership::{Config, SharedSettings};
+use membership::{ClusterKey, ClusterKeys, Config, SharedSettings};
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
@@ -13,7 +13,7 @@ use crate::out::Paint;
 use crate::session::{Session, StoreArgs, TableArgs};
 use crate::text::{Grid, clean};
 
-/// Show the settings that all silos share, or change them: settings set i_am_alive_period=30s
+/// Show the settings that all silos share, change them, or rotate the cluster key: settings set i_am_alive_period=30s
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -32,6 +32,17 @@ enum Action {
         /// name=value, for example i_am_alive_period=30s
         #[arg(required = true, value_name = "NAME=VALUE")]
         changes: Vec<String>,
+    },
+    /// Add a new cluster key, by which newcomers prove that they have read the table. The older ones
+    /// stay valid until `--finish`
+    RotateKey {
+        /// Remove the older keys: once every silo has read the table since the new one was added
+        #[arg(long, conflicts_with = "now")]
+        finish: bool,
+        /// Add a new key and remove the older ones in one commit: newcomers and silos that have not
+        /// read the table since do not hear each other until they have
+        #[arg(long)]
+        now: bool,
     },
 }
 
@@ -70,17 +81,31 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             cluster: args.table.cluster,
         })
         .await?;
-    if let Some(Action::Set { changes }) = &args.action {
-        let mut runtime = TokioRuntime;
-        let mut admin = Admin::new(table.as_ref(), &mut runtime);
-        let done = admin.settings(|old| changed(old, changes)).await?;
-        match done {
-            _ if args.json => {}
-            Some(version) => session
-                .out
-                .line(format_args!("changed as of version {version}")),
-            None => session.out.line("nothing to change"),
+    let mut runtime = TokioRuntime;
+    let mut admin = Admin::new(table.as_ref(), &mut runtime);
+    let done = match &args.action {
+        None => None,
+        Some(Action::Set { changes }) => Some(admin.settings(|old| changed(old, changes)).await?),
+        Some(Action::RotateKey { finish, now }) => {
+            let rotation = rotation(*finish, *now)?;
+            Some(admin.cluster_keys(rotation).await?)
         }
+    };
+    match done {
+        _ if args.json => {}
+        Some(Some(version)) => session
+            .out
+            .line(format_args!("changed as of version {version}")),
+        Some(None) => session.out.line("nothing to change"),
+        None => {}
+    }
+    if let Some(Action::RotateKey {
+        finish: false,
+        now: false,
+    }) = &args.action
+        && !args.json
+    {
+        session.out.line("once every silo has read this version (see `table_refresh_period`), end with `membership settings rotate-key --finish`");
     }
     let inspection = Inspection::of(table.as_ref()).await?;
     let settings =
@@ -98,6 +123,23 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     grid.show(&mut session.out);
     Ok(Exit::Ok)
+}
+
+/// The keys after a step of a rotation; called again after a conflict.
+fn rotation(
+    finish: bool,
+    now: bool,
+) -> Result<impl FnMut(&ClusterKeys) -> ClusterKeys + Send, Failure> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random)
+        .map_err(|e| Failure::new(Exit::Failed, format!("no random numbers: {e}")))?;
+    let key = ClusterKey::new(random);
+    Ok(move |old: &ClusterKeys| match (finish, now) {
+        (true, _) => old.newest(),
+        (_, true) => ClusterKeys::from(key),
+        _ if old.contains(&key) => old.clone(),
+        _ => old.with(key),
+    })
 }
 
 fn plain(value: &Value) -> String {

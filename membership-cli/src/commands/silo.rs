@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use membership::protocol::{JoinError, Termination};
+use membership::transport::TransportError;
 use membership::{EventKind, Events, Silo, SiloBuilder, StartError};
 
 use super::silo_report::Report;
@@ -47,6 +48,10 @@ pub(crate) struct Args {
     /// A TOML file with configuration fields; its `preset` gives the defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Plain TCP between silos instead of TLS: whoever reaches the port can end the cluster. Only for
+    /// networks that nobody else can reach; all silos need the same
+    #[arg(long)]
+    insecure: bool,
     /// One JSON object per line: active, view, terminated, table, joining
     #[arg(long)]
     json: bool,
@@ -66,7 +71,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
-    let config = config_file::load(args.preset, args.config.as_deref())?;
+    let (config, security) = config_file::load(args.preset, args.config.as_deref())?;
     let leave_timeout = config.leave_timeout;
     log();
     raise_open_files();
@@ -75,6 +80,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
     let mut builder = Silo::builder(table)
         .listen(args.listen)
+        .security(security.with(args.insecure))
         .gateway_port(args.gateway_port)
         .config(config);
     if let Some(advertise) = args.advertise {
@@ -269,6 +275,7 @@ impl Life {
             | StartError::NoListenAddress
             | StartError::AdvertiseMissing { .. }
             | StartError::AdvertiseUnspecified { .. } => Exit::Usage,
+            StartError::Transport(TransportError::Insecure { .. }) => Exit::Usage,
             StartError::Transport(_) => Exit::CannotJoin,
             StartError::Join(error) => join_exit(error),
             StartError::DeclaredDead(_) => Exit::DeclaredDead,
@@ -297,6 +304,9 @@ fn in_flags(error: &StartError) -> String {
                 "--advertise {advertise} cannot be dialled: give an address at which other silos reach this one"
             )
         }
+        StartError::Transport(TransportError::Insecure { address }) => format!(
+            "--listen {address} is no loopback address, and `mode = \"none\"` allows no other: remove it, or add --insecure if nobody else reaches that network"
+        ),
         other => other.to_string(),
     }
 }
@@ -304,7 +314,7 @@ fn in_flags(error: &StartError) -> String {
 fn join_exit(error: &JoinError) -> Exit {
     match error {
         JoinError::Table(text) => text.0.kind().into(),
-        JoinError::Refused(_) => Exit::Usage,
+        JoinError::Refused(_) | JoinError::NoClusterKey => Exit::Usage,
         JoinError::Stopped => Exit::Failed,
         _ => Exit::CannotJoin,
     }

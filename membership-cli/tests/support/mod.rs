@@ -15,9 +15,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use membership_core::{
-    CauseOfDeath, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence, Heartbeat,
-    HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, Preset,
-    SiloAddress, SiloStatus, Suspicion, SuspicionReason, TableExt, TableId, WallTime,
+    CauseOfDeath, ClusterKey, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence,
+    Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
+    Preset, SiloAddress, SiloStatus, Suspicion, SuspicionReason, TableExt, TableId, WallTime,
 };
 use membership_sql::{SqliteConfig, SqliteTable};
 
@@ -158,8 +158,11 @@ impl Place {
 
     pub fn initialize(&self) -> SqliteTable {
         let table = self.table();
-        let request =
-            InitializeRequest::new(TableId::new(7), Config::preset(Preset::Local).shared());
+        let request = InitializeRequest::new(
+            TableId::new(7),
+            Config::preset(Preset::Local).shared(),
+            ClusterKey::new([7; 32]),
+        );
         self.runtime.block_on(table.initialize(&request)).unwrap();
         table
     }

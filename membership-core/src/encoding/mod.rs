@@ -7,6 +7,7 @@ pub(crate) mod wire;
 
 pub use row::{decode_entry, encode_entry};
 pub use version_row::{VersionRowError, decode_version_row, encode_version_row};
+pub(crate) use version_row::{decode_of_others, encode_for_others};
 
 /// The layout that this build writes.
 pub const LAYOUT: u32 = 1;

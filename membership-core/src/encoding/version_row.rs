@@ -1,9 +1,9 @@
 //! The version row as JSON.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::LAYOUT;
-use crate::{MAX_SAFE_INTEGER, VersionRow};
+use crate::{CommitRecord, Extra, MAX_SAFE_INTEGER, SharedSettings, TableId, VersionRow};
 
 /// Why a stored version row cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,12 +33,55 @@ struct Layout {
     min_layout: u32,
 }
 
-/// Returns the stored text of a version row.
+/// A version row as the store has it: with the secret in its core cell.
+#[derive(Serialize)]
+struct Stored<'a> {
+    table_id: TableId,
+    version: u64,
+    recent: &'a [CommitRecord],
+    row_count: u64,
+    layout: u32,
+    min_layout: u32,
+    settings: &'a SharedSettings,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    core: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    deleting: bool,
+    #[serde(flatten)]
+    extra: &'a Extra,
+}
+
+/// Returns the stored text of a version row. It has the cluster's secret: it belongs into the store
+/// and nowhere else.
 #[must_use]
 pub fn encode_version_row(row: &VersionRow) -> String {
+    let stored = Stored {
+        table_id: row.table_id,
+        version: row.version,
+        recent: &row.recent,
+        row_count: row.row_count,
+        layout: row.layout,
+        min_layout: row.min_layout,
+        settings: &row.settings,
+        core: row.core.stored(),
+        deleting: row.deleting,
+        extra: &row.extra,
+    };
     // Serializing plain data with string keys cannot fail. An empty text would read as foreign and
     // be refused.
+    serde_json::to_string(&stored).unwrap_or_default()
+}
+
+/// The text of a version row for others than the store: without the cluster's secret.
+pub(crate) fn encode_for_others(row: &VersionRow) -> String {
     serde_json::to_string(row).unwrap_or_default()
+}
+
+/// Decodes a version row that another silo sent. What it says to be the cluster's keys is dropped.
+pub(crate) fn decode_of_others(text: &str) -> Result<VersionRow, VersionRowError> {
+    let mut row = decode_version_row(text)?;
+    row.core = row.core.without_secret();
+    Ok(row)
 }
 
 /// Decodes the stored text of a version row.
@@ -79,7 +122,7 @@ pub fn decode_version_row(text: &str) -> Result<VersionRow, VersionRowError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SharedSettings, TableId};
+    use crate::{ClusterKey, InitializeRequest};
 
     #[test]
     fn a_round_trip_keeps_unknown_fields() {
@@ -88,6 +131,28 @@ mod tests {
         assert_eq!(decode_version_row(&text), Ok(row));
         let newer = text.replacen('{', "{\"moon\":1,", 1);
         assert!(encode_version_row(&decode_version_row(&newer).unwrap()).contains("\"moon\":1"));
+    }
+
+    #[test]
+    fn the_cluster_key_is_in_the_stored_text_alone() {
+        let key = ClusterKey::new([0xab; 32]);
+        let settings = SharedSettings::default();
+        let row = InitializeRequest::new(TableId::new(7), settings, key).version_row();
+        let stored = encode_version_row(&row);
+        assert!(stored.contains(&"ab".repeat(32)));
+        assert_eq!(decode_version_row(&stored).as_ref(), Ok(&row));
+        let sent = encode_for_others(&row);
+        for text in [
+            &sent,
+            &format!("{row:?}"),
+            &serde_json::to_string(&row).unwrap(),
+        ] {
+            assert!(!text.contains("abab"), "{text}");
+        }
+        for heard in [&sent, &stored] {
+            let heard = decode_of_others(heard).unwrap();
+            assert!(heard.core.cluster_keys().is_empty());
+        }
     }
 
     #[test]

@@ -50,21 +50,21 @@ pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     d.deserialize_seq(Bounded(std::marker::PhantomData))
 }
 
-/// Serializes a version row as its stored text.
+/// Serializes a version row as its stored text without the cluster's keys.
 pub(crate) mod version_row {
     use super::{Deserialize, Deserializer, Serializer};
     use crate::VersionRow;
     use std::sync::Arc;
 
     pub(crate) fn serialize<S: Serializer>(row: &Arc<VersionRow>, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&crate::encoding::encode_version_row(row))
+        s.serialize_str(&crate::encoding::encode_for_others(row))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         d: D,
     ) -> Result<Arc<VersionRow>, D::Error> {
         let text = String::deserialize(d)?;
-        crate::encoding::decode_version_row(&text)
+        crate::encoding::decode_of_others(&text)
             .map(Arc::new)
             .map_err(serde::de::Error::custom)
     }

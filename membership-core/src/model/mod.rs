@@ -3,6 +3,8 @@
 
 pub mod address;
 pub mod cluster;
+pub mod cluster_key;
+pub mod core_cell;
 pub mod entry;
 pub mod ids;
 pub mod info;

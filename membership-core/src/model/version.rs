@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::address::SiloAddress;
+use super::core_cell::CoreCell;
 use super::entry::Extra;
 use super::ids::{CommitId, TableId};
 use super::settings::SharedSettings;
@@ -81,9 +82,9 @@ pub struct VersionRow {
     pub min_layout: u32,
     /// The settings that all silos share.
     pub settings: SharedSettings,
-    /// At most 1 KiB of text, reserved for this crate.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub core: String,
+    /// At most 1 KiB of text that belongs to this crate. `Serialize` leaves its secret out.
+    #[serde(default, skip_serializing_if = "CoreCell::is_empty")]
+    pub core: CoreCell,
     /// `delete` has begun: nothing but `delete` works any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleting: bool,
@@ -104,7 +105,7 @@ impl VersionRow {
             layout: crate::encoding::LAYOUT,
             min_layout: crate::encoding::MIN_LAYOUT,
             settings,
-            core: String::new(),
+            core: CoreCell::default(),
             deleting: false,
             extra: Extra::default(),
         }

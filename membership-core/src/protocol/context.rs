@@ -17,8 +17,8 @@ use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
 use crate::hooks::ProtocolVariant;
 use crate::{
-    ClusterView, Config, InstanceId, MembershipEntry, MonoTime, Now, Recency, SharedSettings,
-    SiloAddress, SiloStatus, Suspicion, TableLimits,
+    ClusterKey, ClusterView, Config, InstanceId, MembershipEntry, MonoTime, Now, Recency,
+    SharedSettings, SiloAddress, SiloStatus, Suspicion, TableLimits,
 };
 
 /// Availability of the table.
@@ -61,6 +61,8 @@ pub(crate) struct Ctx {
     pub(crate) contact: Option<MonoTime>,
     pub(crate) table: TableHealth,
     pub(crate) suspended: bool,
+    /// The cluster's secret, if this silo creates the table.
+    pub(crate) cluster_key: ClusterKey,
     /// How recent the table's usual reads are.
     pub(crate) reads: Recency,
     rng: Xoshiro256PlusPlus,
@@ -94,6 +96,7 @@ impl Ctx {
                 recovered_at: None,
             },
             suspended: false,
+            cluster_key: setup.cluster_key,
             reads: setup.reads,
             rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
             next_call: 0,
@@ -204,6 +207,13 @@ impl Ctx {
         } else {
             self.members.instance(silo) == Some(instance)
         }
+    }
+
+    /// Whether the table has a secret by which newcomers are known.
+    pub(crate) fn has_cluster_key(&self) -> bool {
+        self.base
+            .as_ref()
+            .is_some_and(|v| !v.snapshot().version_row.core.cluster_keys().is_empty())
     }
 
     /// Records that this silo's table answered a call sent at `sent`.

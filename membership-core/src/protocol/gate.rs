@@ -108,7 +108,9 @@ pub(crate) fn pass(
             let told = view.snapshot();
             if is_same(&snapshot, told) {
                 view.confirm(newest_at);
+                let view = view.as_read(snapshot);
                 ctx.base = Some(view.clone());
+                ctx.view = Some(view);
                 ctx.announced_at = None;
                 ctx.follow_settings();
                 Passage::Adopted

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::message::{Header, Message};
 use super::notice::{Notice, Observation, RequestId, Termination};
 use crate::{
-    ClusterView, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, ReadAnswer,
-    ReadRequest, SiloAddress, TableError,
+    ClusterView, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, InstanceId,
+    ReadAnswer, ReadRequest, SiloAddress, TableError,
 };
 
 /// Identifies one call to the table and matches its result.
@@ -22,6 +22,17 @@ pub struct CallId(pub u64);
 /// Identifies one connection of the transport; a reply goes back on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerIdentity {
+    /// The process with this id: the transport has proof that it holds the id's private key.
+    /// Messages that name another process as their sender are dropped.
+    Proven(InstanceId),
+    /// The transport proves nothing: whoever can connect may claim to be any silo. Only for
+    /// networks that nobody else can reach.
+    Unproven,
+}
 
 /// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +59,8 @@ pub enum Input {
     Message {
         /// The connection by which it came.
         link: LinkId,
+        /// Who is at the other end of that connection.
+        peer: PeerIdentity,
         /// Its sender, its receiver, and the sender's view version.
         header: Header,
         /// Its content.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::callers::Callers;
 use super::cleaner::Cleaner;
 use super::contacts::PassedOver;
 use super::context::Ctx;
@@ -37,6 +38,7 @@ pub struct Protocol {
     pub(super) joiner: Joiner,
     pub(super) prober: Prober,
     pub(super) intermediary: Intermediary,
+    pub(super) callers: Callers,
     pub(super) check: PartitionCheck,
     pub(super) voter: Voter,
     pub(super) staleness: Staleness,
@@ -79,6 +81,7 @@ impl Protocol {
             joiner: Joiner::default(),
             prober: Prober::default(),
             intermediary: Intermediary::default(),
+            callers: Callers::default(),
             check: PartitionCheck::default(),
             voter: Voter::default(),
             staleness: Staleness::default(),
@@ -228,8 +231,16 @@ impl Protocol {
                 }
             }
             Input::Wake => {}
-            Input::Message { link, header, body } => self.receive(link, &header, &body),
-            Input::SendFailed { to, reason } => self.joiner.on_send_failed(&self.ctx, to, &reason),
+            Input::Message {
+                link,
+                peer,
+                header,
+                body,
+            } => self.receive(link, peer, &header, &body),
+            Input::SendFailed { to, reason } => {
+                let (ctx, writer) = (&mut self.ctx, &mut self.writer);
+                self.joiner.on_send_failed(ctx, writer, to, &reason);
+            }
             Input::Heard { from, asked } => self.prober.on_evidence(&self.ctx, from, asked),
             Input::Initialized { call, result } => {
                 let step =

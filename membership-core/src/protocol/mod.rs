@@ -21,10 +21,12 @@
 //! | `staleness` | heartbeats that stand still |
 //! | `monitor`, `pause` | the health score; pauses of this process |
 //! | `writer` | reads and commits, one at a time, with retry and back-off |
+//! | `callers` | silos that asked to be dialled, until their rows are read |
 //! | `heartbeat_writer` | this silo's heartbeat |
 //! | `disseminator` | deltas between silos |
 //! | `cleaner` | removal of expired rows by the leader |
 
+mod callers;
 mod cleaner;
 mod commands;
 mod contacts;
@@ -60,7 +62,7 @@ mod writer;
 
 #[doc(hidden)]
 pub use gate::Gate;
-pub use io::{CallId, Command, Destination, Effect, Input, LinkId};
+pub use io::{CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity};
 pub use machine::Protocol;
 pub use message::{Header, IndirectOutcome, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 pub use notice::{
@@ -73,7 +75,7 @@ pub use writer::conflict_backoff;
 
 use std::net::SocketAddr;
 
-use crate::{ClusterName, Config, InstanceId, Recency, SiloInfo, TableLimits};
+use crate::{ClusterKey, ClusterName, Config, InstanceId, Recency, SiloInfo, TableLimits};
 
 /// The identity of a silo before it has an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,14 +124,23 @@ pub struct Setup {
     pub reads: Recency,
     /// The seed of all random choices.
     pub seed: u64,
+    /// The cluster's secret, if this silo creates the table: random.
+    pub cluster_key: ClusterKey,
 }
 
 impl Setup {
     /// Creates the setup of a silo with this configuration, over a table with these limits, whose
     /// reads are not known to be linearizable.
     #[must_use]
-    pub const fn new(identity: Identity, config: Config, limits: TableLimits, seed: u64) -> Self {
+    pub const fn new(
+        identity: Identity,
+        config: Config,
+        limits: TableLimits,
+        seed: u64,
+        cluster_key: ClusterKey,
+    ) -> Self {
         Self {
+            cluster_key,
             identity,
             config,
             limits,

@@ -208,7 +208,7 @@ pub enum JoinError {
     },
     /// No process answers at the silo's advertised address.
     #[error(
-        "nothing answers at my own advertised address {endpoint} ({reason}): check --advertise and the firewall"
+        "my own advertised address {endpoint} does not lead to me ({reason}): check --advertise and the firewall"
     )]
     NotReachableByMyself {
         /// The address.
@@ -241,6 +241,11 @@ pub enum JoinError {
         /// What the join waited for.
         waiting_for: String,
     },
+    /// The table has no cluster key: an older build made it.
+    #[error(
+        "the table has no cluster key, because an older build made it: run `membership settings rotate-key` once, and start again"
+    )]
+    NoClusterKey,
     /// The row is too large or not allowed.
     #[error("the table does not take my row: {0}")]
     Refused(crate::intent::Refusal),

@@ -25,6 +25,7 @@ impl Protocol {
             if self.dirty {
                 self.dirty = false;
                 self.retarget();
+                self.callers.dial(&mut self.ctx);
             }
             if !self.pump() {
                 break;

@@ -3,7 +3,7 @@
 use super::disseminator::Call;
 use super::gate::Witness;
 use super::intermediary::Request;
-use super::io::LinkId;
+use super::io::{LinkId, PeerIdentity};
 use super::machine::Protocol;
 use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 use super::notice::Observation;
@@ -14,7 +14,16 @@ impl Protocol {
         self.ctx.observe(Observation::Dropped { reason });
     }
 
-    pub(super) fn receive(&mut self, link: LinkId, header: &Header, body: &Message) {
+    pub(super) fn receive(
+        &mut self,
+        link: LinkId,
+        peer: PeerIdentity,
+        header: &Header,
+        body: &Message,
+    ) {
+        if matches!(peer, PeerIdentity::Proven(instance) if instance != header.instance) {
+            return self.drop_message("wrong_peer");
+        }
         if header.cluster != self.ctx.fingerprint {
             return self.drop_message("wrong_cluster");
         }
@@ -23,7 +32,10 @@ impl Protocol {
         }
         if header.instance == self.ctx.identity.instance {
             return match body {
-                Message::Identify { nonce } => self.joiner.on_met_myself(&mut self.ctx, *nonce),
+                Message::Identify { nonce } => {
+                    self.joiner
+                        .on_met_myself(&mut self.ctx, &mut self.writer, *nonce)
+                }
                 _ => self.drop_message("own_message"),
             };
         }
@@ -150,15 +162,14 @@ impl Protocol {
                     .on_indirect(&mut self.ctx, from, *round, outcome, health_multiplier)
             }
             Message::DialMe { nonce, endpoint } => {
-                // A silo may only request a dial to its own address.
-                if *endpoint == from.endpoint() && self.is_exposed() {
-                    self.ctx.dial_afresh(
-                        *endpoint,
-                        Some(from),
-                        Message::DialBack { nonce: *nonce },
-                    );
-                } else {
+                // A silo may only request a dial to its own address, which is in its row.
+                if *endpoint != from.endpoint() || !self.is_exposed() {
                     self.drop_message("dial_elsewhere");
+                } else if self.ctx.is_member(&from, header.instance) {
+                    self.ctx.dial_back(from, *nonce);
+                } else {
+                    self.callers
+                        .hold(self.ctx.mono(), from, header.instance, *nonce);
                 }
             }
             Message::DialBack { nonce } => self.joiner.contacts.on_dial_back(from, *nonce),

@@ -7,8 +7,8 @@ use super::error::{Operation, TableError, TableErrorKind};
 use super::limits::TableLimits;
 use crate::model::version::{MAX_CORE_BYTES, RECENT_COMMITS};
 use crate::{
-    CommitId, CommitRecord, MAX_SAFE_INTEGER, MembershipEntry, Row, SharedSettings, SiloAddress,
-    Snapshot, VersionRow, VersionToken,
+    CommitId, CommitRecord, CoreCell, MAX_SAFE_INTEGER, MembershipEntry, Row, SharedSettings,
+    SiloAddress, Snapshot, VersionRow, VersionToken,
 };
 
 /// A change of one row.
@@ -59,7 +59,7 @@ pub struct CommitRequest {
     /// New shared settings; `None` = unchanged.
     pub settings: Option<SharedSettings>,
     /// New content of [`VersionRow::core`], at most 1 KiB; `None` = unchanged.
-    pub core: Option<String>,
+    pub core: Option<CoreCell>,
 }
 
 impl CommitRequest {
@@ -120,8 +120,8 @@ impl CommitRequest {
 
     /// Sets new content of the core's cell.
     #[must_use]
-    pub fn with_core(mut self, core: String) -> Self {
-        self.core = Some(core);
+    pub fn with_core(mut self, core: impl Into<CoreCell>) -> Self {
+        self.core = Some(core.into());
         self
     }
 

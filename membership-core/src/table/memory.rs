@@ -30,13 +30,14 @@ type Clusters = Arc<Mutex<BTreeMap<ClusterName, MemoryState>>>;
 ///
 /// ```
 /// use membership_core::{
-///     ClusterName, InitializeRequest, MemoryStore, ReadAnswer, ReadRequest, SharedSettings,
+///     ClusterName, ClusterKey, InitializeRequest, MemoryStore, ReadAnswer, ReadRequest, SharedSettings,
 ///     TableId,
 /// };
 /// let store = MemoryStore::new();
 /// let cluster: ClusterName = "blue".parse()?;
 /// let (one, two) = (store.table(cluster.clone()), store.table(cluster));
-/// one.initialize_sync(&InitializeRequest::new(TableId::new(7), SharedSettings::default()))?;
+/// let cluster_key = ClusterKey::new([9; 32]); // random
+/// one.initialize_sync(&InitializeRequest::new(TableId::new(7), SharedSettings::default(), cluster_key))?;
 /// let ReadAnswer::Snapshot { snapshot, .. } = two.read_sync(&ReadRequest::all())? else {
 ///     unreachable!()
 /// };

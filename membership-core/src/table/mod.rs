@@ -37,8 +37,8 @@ use async_trait::async_trait;
 use futures_core::Stream;
 
 use crate::{
-    ClusterName, Heartbeat, Heartbeats, Row, SharedSettings, SiloAddress, Snapshot, TableId,
-    VersionToken,
+    ClusterKey, ClusterName, CoreCell, Heartbeat, Heartbeats, Row, SharedSettings, SiloAddress,
+    Snapshot, TableId, VersionRow, VersionToken,
 };
 
 /// The argument of `initialize`.
@@ -50,13 +50,28 @@ pub struct InitializeRequest {
     pub table_id: TableId,
     /// The shared settings if this call creates the table. The first writer wins.
     pub settings: SharedSettings,
+    /// The cluster's secret if this call creates the table: random, chosen by the caller.
+    pub cluster_key: ClusterKey,
 }
 
 impl InitializeRequest {
-    /// Creates a request for a table with this id and these settings, if there is none yet.
+    /// Creates a request for a table with this id, these settings and this key, if there is none
+    /// yet.
     #[must_use]
-    pub const fn new(table_id: TableId, settings: SharedSettings) -> Self {
-        Self { table_id, settings }
+    pub const fn new(table_id: TableId, settings: SharedSettings, cluster_key: ClusterKey) -> Self {
+        Self {
+            table_id,
+            settings,
+            cluster_key,
+        }
+    }
+
+    /// The version row of the table that it creates.
+    #[must_use]
+    pub fn version_row(&self) -> VersionRow {
+        let mut row = VersionRow::initial(self.table_id, self.settings.clone());
+        row.core = CoreCell::new(&self.cluster_key.into());
+        row
     }
 }
 

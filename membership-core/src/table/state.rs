@@ -114,10 +114,7 @@ impl TableState {
         if let Some(row) = self.rows.iter().next() {
             return Err(self.damaged(row.key(), Operation::Initialize, store));
         }
-        self.version_row = Some(Ok(Arc::new(VersionRow::initial(
-            request.table_id,
-            request.settings.clone(),
-        ))));
+        self.version_row = Some(Ok(Arc::new(request.version_row())));
         Ok(true)
     }
 

@@ -88,6 +88,14 @@ impl ClusterView {
         view
     }
 
+    /// The same view as the table has it, with the confirmation of this one.
+    pub(crate) fn as_read(&self, snapshot: Snapshot) -> Self {
+        Self {
+            snapshot,
+            confirmation: self.confirmation.clone(),
+        }
+    }
+
     /// Records that this version was found in the table, for this view and all its clones.
     pub(crate) fn confirm(&self, newest_at: Option<MonoTime>) {
         self.confirmation.confirmed.store(true, Ordering::Release);

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use super::*;
 use membership_core::protocol::Protocol;
-use membership_core::protocol::{CallId, Command, Destination, Effect, Input, LinkId, RequestId};
+use membership_core::protocol::{
+    CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity, RequestId,
+};
 use membership_core::protocol::{Header, IndirectOutcome, Message};
 use membership_core::{
     ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement,
@@ -136,7 +138,8 @@ impl World {
         } else {
             SharedSettings::default()
         };
-        let mut row = VersionRow::initial(TableId::new(1), settings);
+        let key = ClusterKey::new([7; 32]);
+        let mut row = InitializeRequest::new(TableId::new(1), settings, key).version_row();
         row.version = if rng.in_a_hundred(10) {
             MAX - rng.below(6)
         } else {
@@ -308,9 +311,15 @@ impl World {
             }
             _ => Message::YouAreDead { version: nonce },
         };
+        let header = self.header();
+        let peer = match self.rng.below(3) {
+            0 => PeerIdentity::Unproven,
+            _ => PeerIdentity::Proven(header.instance),
+        };
         Input::Message {
             link: LinkId(self.rng.below(3)),
-            header: self.header(),
+            peer,
+            header,
             body: Arc::new(body),
         }
     }
@@ -463,6 +472,7 @@ impl World {
             Effect::Send { to, header, body } if to == Destination::Fresh(silo(1).endpoint()) => {
                 self.waiting.push(Input::Message {
                     link: LinkId(1),
+                    peer: PeerIdentity::Proven(header.instance),
                     header,
                     body,
                 });
@@ -503,6 +513,7 @@ impl World {
         header.instance = instance(peer);
         self.waiting.push(Input::Message {
             link: LinkId(2),
+            peer: PeerIdentity::Proven(header.instance),
             header,
             body: Arc::new(body),
         });

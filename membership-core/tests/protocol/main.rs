@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use membership_core::protocol::{Effect, Header, Identity, Message, Notice, Setup};
 use membership_core::{
-    CauseOfDeath, ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Death, Evidence,
-    InstanceId, MembershipEntry, MonoTime, Now, RECENT_COMMITS, Recency, Row, Rows, SharedSettings,
-    SiloAddress, SiloInfo, SiloStatus, Snapshot, Suspicion, SuspicionReason, TableId, TableLimits,
-    VersionRow, WallTime,
+    CauseOfDeath, ChangedKeys, ClusterKey, ClusterName, CommitId, CommitRecord, Config, Death,
+    Evidence, InitializeRequest, InstanceId, MembershipEntry, MonoTime, Now, RECENT_COMMITS,
+    Recency, Row, Rows, SharedSettings, SiloAddress, SiloInfo, SiloStatus, Snapshot, Suspicion,
+    SuspicionReason, TableId, TableLimits, WallTime,
 };
 
 /// The wall-clock time at which every test begins.
@@ -44,7 +44,14 @@ fn setup() -> Setup {
     let mut info = SiloInfo::default();
     info.host_name = "host-1".to_owned();
     let identity = Identity::new(cluster, silo(1).endpoint(), instance(silo(1)), info);
-    Setup::new(identity, Config::default(), LIMITS, 7).with_reads(Recency::Linearizable)
+    Setup::new(
+        identity,
+        Config::default(),
+        LIMITS,
+        7,
+        ClusterKey::new([7; 32]),
+    )
+    .with_reads(Recency::Linearizable)
 }
 
 fn entry(silo: SiloAddress, status: SiloStatus) -> MembershipEntry {
@@ -79,7 +86,8 @@ fn snapshot_with(
     entries: Vec<MembershipEntry>,
     settings: SharedSettings,
 ) -> Snapshot {
-    let mut row = VersionRow::initial(TableId::new(1), settings);
+    let key = ClusterKey::new([7; 32]);
+    let mut row = InitializeRequest::new(TableId::new(1), settings, key).version_row();
     row.version = version;
     let oldest = version.saturating_sub(RECENT_COMMITS as u64 - 1).max(1);
     row.recent = (oldest..=version)

@@ -5,7 +5,7 @@ use super::*;
 use membership_core::protocol::Header;
 use membership_core::protocol::Protocol;
 use membership_core::protocol::{
-    CallId, Command, Destination, Input, LinkId, RequestId, TableState, Termination,
+    CallId, Command, Destination, Input, LinkId, PeerIdentity, RequestId, TableState, Termination,
 };
 use membership_core::{
     CommitOutcome, Heartbeats, Operation, ReadAnswer, TableError, TableErrorKind,
@@ -41,6 +41,7 @@ impl World {
         };
         let effects = w.take(Input::Message {
             link: LinkId(1),
+            peer: PeerIdentity::Proven(header.instance),
             header,
             body,
         });
@@ -114,6 +115,7 @@ impl World {
         let header = self.probe_header();
         self.take(Input::Message {
             link: LinkId(3),
+            peer: PeerIdentity::Proven(header.instance),
             header,
             body: Arc::new(Message::Probe { nonce: 4 }),
         })
@@ -190,6 +192,7 @@ fn a_joining_silo_answers_probes_before_its_insert_is_confirmed() {
     let (header, body) = met.unwrap();
     let mut effects = w.take(Input::Message {
         link: LinkId(1),
+        peer: PeerIdentity::Proven(header.instance),
         header,
         body,
     });
@@ -248,6 +251,7 @@ fn a_join_completes_when_another_silo_reports_the_activation() {
     let (header, body) = met.unwrap();
     let mut effects = w.take(Input::Message {
         link: LinkId(1),
+        peer: PeerIdentity::Proven(header.instance),
         header,
         body,
     });
@@ -307,6 +311,7 @@ fn a_join_completes_when_another_silo_reports_the_activation() {
     ))));
     w.take(Input::Message {
         link: LinkId(3),
+        peer: PeerIdentity::Proven(delta.instance),
         header: delta,
         body,
     });
@@ -403,7 +408,9 @@ fn a_wiped_table_gets_no_writes_and_gives_no_leases() {
         request: RequestId(1),
         at_least: None,
     }));
-    let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
+    let key = ClusterKey::new([7; 32]);
+    let mut row =
+        InitializeRequest::new(TableId::new(2), SharedSettings::default(), key).version_row();
     row.version = 40;
     w.table = Snapshot::new(row.token(&[]), row, Rows::new());
     let call = reads(&effects)[0];
@@ -556,6 +563,7 @@ fn messages_of_another_process_at_a_members_address_are_dropped() {
     let header = header(silo(2), InstanceId::new(99), me);
     let effects = w.take(Input::Message {
         link: LinkId(3),
+        peer: PeerIdentity::Proven(header.instance),
         header,
         body: Arc::new(Message::Probe { nonce: 4 }),
     });

@@ -52,7 +52,7 @@ pub async fn a_commit_is_the_same_transaction_when_it_is_sent_again(server: &Ser
     let token = fill(&table, 20).await;
     let mut request = insert(&token, 20..40);
     request.changes.extend(remove(&token, 1).changes);
-    request.core = Some("x".to_owned());
+    request.core = Some("x".to_owned().into());
     let made = commit(&table, &request).await;
     for attempt in [Attempt::Again, Attempt::First, Attempt::Again] {
         request.attempt = attempt;

@@ -17,7 +17,7 @@ async fn keys_are_where_the_readme_says() {
     let token = fill(&table, 2).await;
     table.update_i_am_alive(&heartbeat(1, 7)).await.unwrap();
     let mut request = insert(&token, [5]);
-    request.core = Some("core's own".to_owned());
+    request.core = Some("core's own".to_owned().into());
     commit(&table, &request).await;
     let names: Vec<String> = shell
         .all("membership/")

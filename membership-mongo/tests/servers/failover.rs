@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, InitializeRequest, MembershipTable, NextStep,
-    ReadAnswer, ReadRequest, Recency, SharedSettings, TableId, VersionToken,
+    ClusterKey, CommitId, CommitOutcome, CommitRequest, InitializeRequest, MembershipTable,
+    NextStep, ReadAnswer, ReadRequest, Recency, SharedSettings, TableId, VersionToken,
 };
 use membership_mongo::{MongoConfig, MongoTable};
 
@@ -107,6 +107,7 @@ async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
         .initialize(&InitializeRequest::new(
             TableId::new(7),
             SharedSettings::default(),
+            ClusterKey::new([7; 32]),
         ))
         .await
         .unwrap();

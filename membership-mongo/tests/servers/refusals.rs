@@ -4,7 +4,7 @@ use membership_core::TableErrorKind::{
     Busy, Configuration, ForeignTable, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable,
 };
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, Durability, Heartbeat, HeartbeatWrite,
+    ClusterKey, CommitId, CommitOutcome, CommitRequest, Durability, Heartbeat, HeartbeatWrite,
     InitializeRequest, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings,
     TableErrorKind, TableId, WallTime,
 };
@@ -123,7 +123,11 @@ async fn foreign_documents_are_refused_and_kept() {
         .await
         .unwrap();
     let table = connect(server.url()).await.unwrap();
-    let request = InitializeRequest::new(TableId::new(7), SharedSettings::default());
+    let request = InitializeRequest::new(
+        TableId::new(7),
+        SharedSettings::default(),
+        ClusterKey::new([7; 32]),
+    );
     assert_eq!(
         table.initialize(&request).await.map_err(|e| e.kind()),
         Err(ForeignTable)

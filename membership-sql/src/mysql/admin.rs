@@ -73,7 +73,7 @@ async fn initialize_once(
         return Err(error(Kind::Configuration, message));
     }
 
-    let row = VersionRow::initial(request.table_id, request.settings.clone());
+    let row = request.version_row();
     // A second client waits for the first one, and then the key exists.
     let insert = format!(
         "INSERT INTO membership_version (cluster, name, version, token, deleting, body) \

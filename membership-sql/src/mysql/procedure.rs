@@ -178,7 +178,7 @@ pub(super) fn call(cluster: &str, request: &CommitRequest, limits: &TableLimits)
         layout = membership_core::encoding::LAYOUT,
         record = text(&json(&request.record())),
         settings = optional(settings.as_deref()),
-        core = optional(request.core.as_deref()),
+        core = optional(request.core.as_ref().map(|core| core.stored())),
         more = request.added_rows(),
         most = limits.rows,
         changes = changes(&request.changes),

@@ -39,7 +39,7 @@ use super::{MysqlConfig, STORE};
 /// taken for another one's. The server rolls back a transaction that it had not begun to commit.
 ///
 /// ```no_run
-/// use membership_core::{InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
+/// use membership_core::{ClusterKey, InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
 /// use membership_sql::{MysqlConfig, MysqlTable};
 ///
 /// # async fn example() -> Result<(), membership_core::TableError> {
@@ -47,7 +47,8 @@ use super::{MysqlConfig, STORE};
 ///     .user("silo")
 ///     .password(std::env::var("DB_PASSWORD").unwrap_or_default());
 /// let table = MysqlTable::connect(config, "billing/blue".parse().expect("a cluster name")).await?;
-/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default());
+/// let cluster_key = ClusterKey::new([9; 32]); // random
+/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default(), cluster_key);
 /// table.initialize(&request).await?;
 /// let answer = table.read(&ReadRequest::all()).await?;
 /// # let _ = answer; Ok(())

@@ -31,6 +31,7 @@ impl Call {
         let table = request.table_id.to_string();
         let layout = i32::try_from(LAYOUT).unwrap_or(i32::MAX);
         let settings = json(&request.settings);
+        let core = json(request.version_row().core.stored());
         for _ in 0..ATTEMPTS {
             let rows = self.ask(Statement::ReadRow, &[&self.key, &""]).await?;
             let answer = sort(&rows)?;
@@ -41,7 +42,7 @@ impl Call {
             let created = self
                 .ask(
                     Statement::Initialize,
-                    &[&self.key, &name, &table, &layout, &settings],
+                    &[&self.key, &name, &table, &layout, &settings, &core],
                 )
                 .await?;
             if !created.is_empty() {

@@ -59,7 +59,7 @@ impl Call {
             &json(&request.record()),
             &request.added_rows(),
             &request.settings.as_ref().map(json),
-            &request.core.as_ref().map(json),
+            &request.core.as_ref().map(|core| json(core.stored())),
             &inserts.keys,
             &inserts.statuses,
             &inserts.bodies,

@@ -200,7 +200,7 @@ RETURNING true";
 /// Also removes orphans of an earlier cluster.
 const INITIALIZE: &str = "WITH made AS (
     INSERT INTO {version} (cluster, name, table_id, version, commit_id, row_count, layout, min_layout, recent, settings, core, extra)
-    SELECT $1, $2, $3, 0, {zero}, 0, $4, 1, '{}', $5, '\"\"', '{}'
+    SELECT $1, $2, $3, 0, {zero}, 0, $4, 1, '{}', $5, $6, '{}'
     WHERE NOT EXISTS (SELECT FROM {silo} WHERE cluster = $1){settings}
     ON CONFLICT DO NOTHING
     RETURNING 1

@@ -34,14 +34,15 @@ use super::{PostgresConfig, STORE};
 /// Cancellation: dropping a future only drops the answer; the operation runs to its end.
 ///
 /// ```no_run
-/// use membership_core::{InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
+/// use membership_core::{ClusterKey, InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
 /// use membership_sql::{PostgresConfig, PostgresTable};
 ///
 /// # async fn example() -> Result<(), membership_core::TableError> {
 /// let cluster = "billing/blue".parse().expect("a cluster name");
 /// let config = PostgresConfig::from_url("postgres://silo@db.example/app")?;
 /// let table = PostgresTable::connect(config, cluster).await?;
-/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default());
+/// let cluster_key = ClusterKey::new([9; 32]); // random
+/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default(), cluster_key);
 /// table.initialize(&request).await?;
 /// let answer = table.read(&ReadRequest::all()).await?;
 /// # let _ = answer; Ok(())

@@ -1,7 +1,7 @@
 //! `initialize` and `delete`.
 
 use membership_core::encoding::encode_version_row;
-use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
+use membership_core::{InitializeRequest, TableError, TableErrorKind};
 use rusqlite::{Transaction, params};
 
 use super::codec::{execute, first, no_tables, stored_version};
@@ -30,7 +30,7 @@ pub(super) fn initialize(
     }
     drop(tx);
 
-    let row = VersionRow::initial(request.table_id, request.settings.clone());
+    let row = request.version_row();
     let body = encode_version_row(&row);
     file.use_log(deadline)?;
     let tx = writing(&file.conn)?;

@@ -35,14 +35,15 @@ use super::{STORE, SqliteConfig, admin, commit, heartbeat, read};
 /// the table's thread finishes a running one, or rolls it back.
 ///
 /// ```no_run
-/// use membership_core::{InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
+/// use membership_core::{ClusterKey, InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
 /// use membership_sql::{SqliteConfig, SqliteTable};
 ///
 /// # async fn example() -> Result<(), membership_core::TableError> {
 /// let cluster = "billing/blue".parse().expect("a cluster name");
 /// let config = SqliteConfig::new("/var/lib/billing/membership.db");
 /// let table = SqliteTable::connect(config, cluster).await?;
-/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default());
+/// let cluster_key = ClusterKey::new([9; 32]); // random
+/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default(), cluster_key);
 /// table.initialize(&request).await?;
 /// let answer = table.read(&ReadRequest::all()).await?;
 /// # let _ = answer; Ok(())

@@ -205,7 +205,7 @@ pub async fn the_procedure_and_the_client_commit_the_same(server: &MariaDb) {
         let mut request = insert(&base.token, n);
         request.committer = (n % 3 == 0).then(|| entry(1).address);
         if n % 5 == 0 {
-            request.core = Some(format!("core \"{n}\" \\ 'ж🦀"));
+            request.core = Some(format!("core \"{n}\" \\ 'ж🦀").into());
             request.settings = Some(SharedSettings::default());
         }
         if n > 10 {

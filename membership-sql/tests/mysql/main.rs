@@ -12,8 +12,8 @@ mod schema;
 
 use conformance_tests::helpers::{commit as committed, unique};
 use membership_core::{
-    ClusterName, CommitRequest, InitializeRequest, MembershipTable, ReadAnswer, ReadRequest,
-    SharedSettings, Snapshot, TableError, TableId, VersionToken,
+    ClusterKey, ClusterName, CommitRequest, InitializeRequest, MembershipTable, ReadAnswer,
+    ReadRequest, SharedSettings, Snapshot, TableError, TableId, VersionToken,
 };
 use membership_sql::{MysqlConfig, MysqlProcedure, MysqlTable};
 use support::MariaDb;
@@ -27,7 +27,11 @@ fn insert(on: &VersionToken, n: u64) -> CommitRequest {
 }
 
 fn request() -> InitializeRequest {
-    InitializeRequest::new(TableId::new(unique()), SharedSettings::default())
+    InitializeRequest::new(
+        TableId::new(unique()),
+        SharedSettings::default(),
+        ClusterKey::new([7; 32]),
+    )
 }
 
 async fn open(config: MysqlConfig, name: &str) -> Result<MysqlTable, TableError> {

@@ -14,7 +14,7 @@ mod transactions;
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
     InitializeRequest, InstanceId, MembershipEntry, MembershipTable, SharedSettings, SiloAddress,
     Snapshot, TableError, TableExt, TableId, VersionToken, WallTime,
 };
@@ -51,6 +51,7 @@ async fn initialize(table: &PostgresTable) -> Result<(), TableError> {
         .initialize(&InitializeRequest::new(
             TableId::new(7),
             SharedSettings::default(),
+            ClusterKey::new([7; 32]),
         ))
         .await
 }

@@ -1,8 +1,8 @@
 //! Tables: created by many silos at once, without permissions, foreign, newer, damaged, dropped.
 
 use membership_core::{
-    CommitOutcome, HeartbeatWrite, InitializeRequest, MembershipTable, ReadRequest, SharedSettings,
-    TableError, TableErrorKind, TableExt, TableId,
+    ClusterKey, CommitOutcome, HeartbeatWrite, InitializeRequest, MembershipTable, ReadRequest,
+    SharedSettings, TableError, TableErrorKind, TableExt, TableId,
 };
 use membership_sql::PostgresConfig;
 
@@ -28,6 +28,7 @@ async fn fifty_silos_create_the_tables_at_once() {
                     .initialize(&InitializeRequest::new(
                         TableId::new(n),
                         SharedSettings::default(),
+                        ClusterKey::new([7; 32]),
                     ))
                     .await?;
                 Ok::<_, TableError>(table.read_all().await?.0.table_id())

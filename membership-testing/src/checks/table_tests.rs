@@ -196,7 +196,7 @@ impl Talk {
     ) -> Result<Snapshot, String> {
         let mut request =
             CommitRequest::new(from.token.clone(), CommitId::new(id), None, [], [], []);
-        request.core = Some(id.to_string());
+        request.core = Some(id.to_string().into());
         let after = request.apply_to(from, request.next_token(&[]));
         self.observe(
             check,

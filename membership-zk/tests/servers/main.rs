@@ -10,7 +10,7 @@ mod support;
 use std::time::Duration;
 
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
     MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress,
     Snapshot, TableError, TableId, WallTime,
 };
@@ -49,6 +49,7 @@ async fn made(table: &ZkTable) {
         .initialize(&InitializeRequest::new(
             TableId::new(7),
             SharedSettings::default(),
+            ClusterKey::new([7; 32]),
         ))
         .await
         .unwrap();

@@ -7,8 +7,8 @@ use membership_core::TableErrorKind::{
     TableRolledBack, Unavailable,
 };
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, InitializeRequest,
-    MembershipTable, ReadRequest, SharedSettings, TableId,
+    ClusterKey, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
+    InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId,
 };
 use membership_testbed::{Kind, Options, Server, free_port};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
@@ -84,7 +84,11 @@ async fn two_permissions_on_the_root_are_sufficient_and_necessary() {
         .await
         .unwrap();
     let table = connect(&format!("zk://silos:secret@{at}")).await.unwrap();
-    let begin = InitializeRequest::new(TableId::new(7), SharedSettings::default());
+    let begin = InitializeRequest::new(
+        TableId::new(7),
+        SharedSettings::default(),
+        ClusterKey::new([7; 32]),
+    );
     assert_eq!(
         table.initialize(&begin).await.map_err(|e| e.kind()),
         Err(PermissionDenied)
@@ -237,6 +241,7 @@ async fn an_old_token_is_refused_after_znodes_are_recreated() {
         .initialize(&membership_core::InitializeRequest::new(
             membership_core::TableId::new(8),
             membership_core::SharedSettings::default(),
+            ClusterKey::new([7; 32]),
         ))
         .await
         .unwrap();

@@ -20,6 +20,7 @@
 //! | [`STOPS`] | counter | | `cause` | ends of a silo: `left`, `unclean`, `voted`, `evicted`, `superseded`, `stuck`, `removed`, `join_failed` |
 //! | [`MEMBERS`] | gauge | | `status` | silos in the newest view, by status |
 //! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were dropped; connections that were closed for damage or because there were too many |
+//! | [`REFUSED_HANDSHAKES`] | counter | | `reason` | incoming connections that were refused: `unproven` and `handshake` are strangers |
 //! | [`EXECUTOR_LAG`] | histogram | seconds | | how late a task ran that was due |
 //! | [`PAUSES`] | counter | | | pauses of the process longer than the probe timeout |
 //!
@@ -83,6 +84,8 @@ names! {
     MEMBERS = "membership_members";
     /// Counter; label `reason`.
     DROPPED_MESSAGES = "membership_dropped_messages_total";
+    /// Counter; label `reason`.
+    REFUSED_HANDSHAKES = "membership_refused_handshakes_total";
     /// Histogram, seconds.
     EXECUTOR_LAG = "membership_executor_lag_seconds";
     /// Counter.

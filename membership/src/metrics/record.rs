@@ -77,7 +77,7 @@ pub(crate) fn executor_lag(late: Duration) {
     histogram!(EXECUTOR_LAG).record(late);
 }
 
-/// Adds what was dropped between two readings of the statistics.
+/// Adds what was dropped and refused between two readings of the statistics.
 pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
     let reasons = [
         (
@@ -91,13 +91,25 @@ pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
             now.dropped_no_connection,
         ),
         ("too_large", before.dropped_too_large, now.dropped_too_large),
-        ("too_many", before.refused_too_many, now.refused_too_many),
         ("oversized", before.closed_oversized, now.closed_oversized),
         ("garbage", before.closed_garbage, now.closed_garbage),
     ];
     for (reason, before, now) in reasons {
         if now > before {
             counter!(DROPPED_MESSAGES, "reason" => reason).increment(now - before);
+        }
+    }
+    let refusals = [
+        ("cluster", before.refused_cluster, now.refused_cluster),
+        ("unproven", before.refused_unproven, now.refused_unproven),
+        ("version", before.refused_version, now.refused_version),
+        ("handshake", before.refused_handshake, now.refused_handshake),
+        ("timeout", before.handshake_timeouts, now.handshake_timeouts),
+        ("too_many", before.refused_too_many, now.refused_too_many),
+    ];
+    for (reason, before, now) in refusals {
+        if now > before {
+            counter!(REFUSED_HANDSHAKES, "reason" => reason).increment(now - before);
         }
     }
 }

@@ -162,7 +162,7 @@ fn every_series_is_written_with_its_value() {
         ("membership_members{status=Active}", 0.0),
         ("membership_dropped_messages_total{reason=cluster}", 1.0),
         ("membership_dropped_messages_total{reason=queue_full}", 5.0),
-        ("membership_dropped_messages_total{reason=too_many}", 2.0),
+        ("membership_refused_handshakes_total{reason=too_many}", 2.0),
         ("membership_executor_lag_seconds", 1.0),
         ("membership_pauses_total", 1.0),
     ] {

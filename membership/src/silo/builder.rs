@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use membership_core::protocol::{Identity, JoinProgress, Setup};
-use membership_core::{Config, InstanceId, MembershipTable, Preset, SiloInfo};
+use membership_core::{ClusterKey, Config, InstanceId, MembershipTable, Preset, SiloInfo};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
@@ -18,7 +18,7 @@ use super::request::Stage;
 use super::starting::Starting;
 use super::state;
 use crate::TimedTable;
-use crate::transport::{Hello, MessageInbox, TcpTransport, Transport};
+use crate::transport::{Hello, MessageInbox, Security, TcpConfig, TcpTransport, Transport};
 
 /// A silo to start. Everything has a default, except the address to listen on (or a transport).
 #[must_use = "a builder does nothing until `start` is awaited"]
@@ -27,6 +27,7 @@ pub struct SiloBuilder {
     listen: Option<SocketAddr>,
     advertise: Option<SocketAddr>,
     transport: Option<Arc<dyn Transport>>,
+    security: Security,
     info: SiloInfo,
     config: Config,
     seed: Option<u64>,
@@ -43,6 +44,7 @@ impl Silo {
             listen: None,
             advertise: None,
             transport: None,
+            security: Security::table(),
             info: SiloInfo::default(),
             config: Config::default(),
             seed: None,
@@ -70,6 +72,13 @@ impl SiloBuilder {
     /// The transport, instead of TCP connections of the silo's own. Not shared between silos.
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
         self.transport = Some(transport);
+        self
+    }
+
+    /// How the TCP connections of [`listen`](Self::listen) are protected. Default:
+    /// [`Security::table`], which needs no set-up. All silos of a cluster need the same.
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
         self
     }
 
@@ -164,16 +173,22 @@ impl SiloBuilder {
     pub async fn start(self) -> Result<Silo, StartError> {
         self.config.validate()?;
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
-        let instance = InstanceId::new((u128::from(random()?) << 64) | u128::from(random()?));
-        let seed = self.seed.map_or_else(random, Ok)?;
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => u64::from_ne_bytes(random()?),
+        };
         check_advertised(
             self.transport.is_none().then_some(self.listen).flatten(),
             self.advertise,
         )?;
         let transport = match (self.transport, self.listen) {
             (Some(transport), _) => transport,
-            (None, Some(listen)) => bind(listen).await?,
+            (None, Some(listen)) => bind(listen, self.security).await?,
             (None, None) => return Err(StartError::NoListenAddress),
+        };
+        let instance = match transport.instance() {
+            Some(instance) => instance,
+            None => InstanceId::new(u128::from_ne_bytes(random()?)),
         };
         let advertise = advertised(transport.local_endpoint(), self.advertise)?;
         let mut info = self.info;
@@ -195,9 +210,10 @@ impl SiloBuilder {
         let cluster = identity.cluster.clone();
         let limits = self.table.limits();
         let reads = self.table.guarantees().reads;
+        let cluster_key = ClusterKey::new(random()?);
         let parts = Parts {
             table: TimedTable::new(self.table, self.config.table_call_timeout),
-            setup: Setup::new(identity, self.config, limits, seed).with_reads(reads),
+            setup: Setup::new(identity, self.config, limits, seed, cluster_key).with_reads(reads),
             transport,
             inbox: inbound,
             requests: asked,
@@ -218,8 +234,10 @@ impl SiloBuilder {
     }
 }
 
-fn random() -> Result<u64, StartError> {
-    getrandom::u64().map_err(|e| StartError::Random(e.to_string()))
+fn random<const N: usize>() -> Result<[u8; N], StartError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| StartError::Random(e.to_string()))?;
+    Ok(bytes)
 }
 
 /// The checks that are possible before anything is bound.
@@ -250,8 +268,12 @@ fn advertised(bound: SocketAddr, advertise: Option<SocketAddr>) -> Result<Socket
     Ok(address)
 }
 
-async fn bind(listen: SocketAddr) -> Result<Arc<dyn Transport>, StartError> {
-    Ok(Arc::new(TcpTransport::bind(listen).await?))
+async fn bind(listen: SocketAddr, security: Security) -> Result<Arc<dyn Transport>, StartError> {
+    let config = TcpConfig {
+        security,
+        ..TcpConfig::default()
+    };
+    Ok(Arc::new(TcpTransport::bind_with(listen, config).await?))
 }
 
 impl fmt::Debug for SiloBuilder {

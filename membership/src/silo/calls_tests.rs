@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, Guarantees, MemoryTable, ReadAnswer, RowRead,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, Guarantees, MemoryTable, ReadAnswer, RowRead,
     SharedSettings, SiloAddress, TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
 };
 
@@ -88,6 +88,7 @@ fn an_initialize() -> Call {
     Call::Initialize(InitializeRequest::new(
         TableId::new(1),
         SharedSettings::default(),
+        ClusterKey::new([7; 32]),
     ))
 }
 

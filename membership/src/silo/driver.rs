@@ -11,7 +11,7 @@ use std::time::Duration;
 use membership_core::protocol::{
     Command, Effect, Input, JoinProgress, Protocol, Setup, Termination,
 };
-use membership_core::{MembershipTable, TableError};
+use membership_core::{MembershipTable, SiloAddress, TableError, TableId};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -62,6 +62,8 @@ pub(super) struct Driver {
     /// The error of the table call that is being handled.
     pub(super) table_error: Option<TableError>,
     end: Option<Termination>,
+    /// What the transport was told last.
+    transport_knows: Option<(Option<SiloAddress>, TableId, u64, u128)>,
 }
 
 impl Driver {
@@ -95,6 +97,7 @@ impl Driver {
             effects: Vec::new(),
             table_error: None,
             end: None,
+            transport_knows: None,
         };
         driver.take(Input::Start);
         while driver.end.is_none() {
@@ -128,7 +131,7 @@ impl Driver {
             () = sleep_until(wake_at), if wake.is_some() => Some(Input::Wake),
             input = self.calls.next() => Some(input),
             Some(inbound) = self.inbox.recv() => Some(match inbound {
-                Inbound::Message { link, header, body } => Input::Message { link, header, body },
+                Inbound::Message { link, peer, header, body } => Input::Message { link, peer, header, body },
                 Inbound::SendFailed { to, reason } => Input::SendFailed { to, reason },
             }),
             Some(request) = self.requests.recv() => self.asked(request),
@@ -183,6 +186,18 @@ impl Driver {
         self.table_error = table_error(&input).cloned();
         self.publisher.events.at(now);
         self.protocol.handle(now, input, &mut effects);
+        if let Some(view) = self.protocol.confirmed_view() {
+            let known = (
+                self.protocol.me(),
+                view.table_id(),
+                view.version(),
+                view.digest(),
+            );
+            if self.transport_knows != Some(known) {
+                self.transport_knows = Some(known);
+                self.transport.update(known.0, view);
+            }
+        }
         // Published before the effects, so that a task that an effect wakes finds the new state.
         self.publisher.update(&self.protocol, now.mono);
         for effect in effects.drain(..) {
@@ -206,10 +221,6 @@ impl Driver {
                 self.calls.begin(call, Call::Heartbeat(write))
             }
             Effect::Publish(view) => {
-                if let Some(me) = self.protocol.me() {
-                    self.transport
-                        .update(me, Some(view.table_id()), view.version());
-                }
                 let now = self.clock.mono();
                 self.publisher.publish(view.clone(), now);
                 self.report.view(view, now);

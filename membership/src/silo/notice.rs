@@ -14,10 +14,6 @@ impl Driver {
             .notice(&notice, me, self.table_error.as_ref());
         self.report.notice(&notice);
         match notice {
-            Notice::Joining { silo, version } => {
-                self.transport
-                    .update(silo, self.protocol.view().map(|v| v.table_id()), version)
-            }
             Notice::JoinProgress(progress) => self.progress(&progress),
             Notice::LeaveBegun { version } => {
                 self.publisher.change(|state| state.leaving = Some(version))

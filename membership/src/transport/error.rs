@@ -17,6 +17,14 @@ pub enum TransportError {
         /// The error of the system.
         source: io::Error,
     },
+    /// Plain TCP was asked for on an address that is not a loopback address.
+    #[error(
+        "{address} is not a loopback address, and without TLS everybody who reaches it can end the cluster: leave security at `table`, or say `insecure` if nobody else reaches that network"
+    )]
+    Insecure {
+        /// The address asked for.
+        address: SocketAddr,
+    },
     /// `start` was called before.
     #[error("this transport was started before: every silo needs a transport of its own")]
     AlreadyStarted,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use membership_core::protocol::LinkId;
+use membership_core::protocol::{LinkId, PeerIdentity};
 
 use super::DecodeError;
 
@@ -13,7 +13,8 @@ use super::DecodeError;
 /// a transport calls it.
 #[async_trait]
 pub trait Inbox: Send + Sync + fmt::Debug {
-    /// Takes one message, exactly as it was sent. `link` is the connection it came by: an answer
+    /// Takes one message, exactly as it was sent. `peer` is who has been proven to be at the other
+    /// end of its connection. `link` is the connection it came by: an answer
     /// goes to [`Destination::Link`](membership_core::protocol::Destination::Link) of it, and must
     /// travel back on the same connection.
     ///
@@ -22,7 +23,12 @@ pub trait Inbox: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`DeliverError`]: close the connection.
-    async fn deliver(&self, link: LinkId, message: Bytes) -> Result<(), DeliverError>;
+    async fn deliver(
+        &self,
+        link: LinkId,
+        peer: PeerIdentity,
+        message: Bytes,
+    ) -> Result<(), DeliverError>;
 
     /// Reports that a message to `to` could not be sent, and why, for people. Returns at once.
     fn send_failed(&self, to: SocketAddr, reason: String);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use membership_core::protocol::{Header, LinkId, Message};
+use membership_core::protocol::{Header, LinkId, Message, PeerIdentity};
 use tokio::sync::mpsc;
 
 use super::codec::{EncodeError, decode, encode_body, encode_header};
@@ -70,6 +70,8 @@ pub enum Inbound {
     Message {
         /// The connection that it came by.
         link: LinkId,
+        /// Who is at the other end of that connection.
+        peer: PeerIdentity,
         /// The sender, the receiver, and the sender's view.
         header: Header,
         /// What it says.
@@ -99,7 +101,12 @@ impl MessageInbox {
 
 #[async_trait]
 impl Inbox for MessageInbox {
-    async fn deliver(&self, link: LinkId, message: Bytes) -> Result<(), DeliverError> {
+    async fn deliver(
+        &self,
+        link: LinkId,
+        peer: PeerIdentity,
+        message: Bytes,
+    ) -> Result<(), DeliverError> {
         let (header, body) = if message.len() > DECODE_ASIDE {
             tokio::task::spawn_blocking(move || decode(&message))
                 .await
@@ -109,7 +116,12 @@ impl Inbox for MessageInbox {
         };
         let body = Arc::new(body);
         self.0
-            .send(Inbound::Message { link, header, body })
+            .send(Inbound::Message {
+                link,
+                peer,
+                header,
+                body,
+            })
             .await
             .map_err(|_| DeliverError::Stopped)
     }

@@ -7,7 +7,9 @@
 //!
 //! Probes should measure what the application's own traffic would meet. An application that already
 //! has connections between its servers should therefore carry these bytes over them, with a
-//! `Transport` of its own; [`TcpTransport`] is for all others.
+//! `Transport` of its own; [`TcpTransport`] is for all others. It encrypts, and proves to each side who the
+//! other is; a transport of the application says whom it has [proven](PeerIdentity), or that it
+//! proves nothing.
 //!
 //! ```text
 //! protocol   Header + Message
@@ -24,7 +26,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::protocol::Destination;
-use membership_core::{SiloAddress, TableId};
+use membership_core::{ClusterView, InstanceId, SiloAddress};
 
 mod codec;
 mod encoded;
@@ -32,15 +34,19 @@ mod error;
 mod hello;
 mod inbox;
 mod messages;
+mod security;
 mod stats;
 mod tcp;
+mod tls;
 
 pub use codec::{DecodeError, EncodeError, decode, encode};
 pub use encoded::{EncodedMessage, Lane};
 pub use error::TransportError;
 pub use hello::Hello;
 pub use inbox::{DeliverError, Inbox};
+pub use membership_core::protocol::PeerIdentity;
 pub use messages::{Encoder, Inbound, MessageInbox};
+pub use security::Security;
 pub use stats::TransportStats;
 pub use tcp::{TcpConfig, TcpTransport};
 
@@ -74,9 +80,17 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// with [`Inbox::send_failed`]. Drops everything before `start` and after `shutdown`.
     fn send(&self, to: Destination, message: EncodedMessage);
 
-    /// The introduction for later handshakes. Existing connections stay as they are, because every
-    /// message carries newer data anyway.
-    fn update(&self, silo: SiloAddress, table_id: Option<TableId>, version: u64);
+    /// The instance id that this transport proves to its peers, for example by a key pair: the
+    /// silo takes it for its own. None: it proves nothing, and the silo takes a random one. A
+    /// transport that gives one also tells [`Inbox::deliver`] which instance its peer has proven.
+    fn instance(&self) -> Option<InstanceId>;
+
+    /// What later handshakes may rely on: this silo's address, once its epoch is decided, and the
+    /// newest view that it has from the table. The view names every member's instance, and its
+    /// version row has the [keys](membership_core::ClusterKeys) by which newcomers prove that they
+    /// have read the table. Existing connections stay as they are. A transport that proves nothing has
+    /// nothing to do.
+    fn update(&self, silo: Option<SiloAddress>, view: &ClusterView);
 
     /// Stops accepting and delivering, gives queued messages a short moment (at most a second) to
     /// leave, and closes every connection. May be called twice. If the future is dropped,

@@ -31,11 +31,15 @@ pub struct TransportStats {
     pub dropped_too_large: u64,
     /// Incoming connections refused because there were too many.
     pub refused_too_many: u64,
-    /// Incoming connections refused because they belong to another cluster.
+    /// Incoming connections refused because they belong to another cluster; without TLS only.
     pub refused_cluster: u64,
+    /// Incoming connections refused because the other side has no row in the table and no key of
+    /// the cluster: a stranger, or a silo of another cluster.
+    pub refused_unproven: u64,
     /// Incoming connections refused because no protocol version is common.
     pub refused_version: u64,
-    /// Incoming connections closed because their handshake was of another protocol, or damaged.
+    /// Incoming connections closed because their handshake was of another protocol, not TLS as
+    /// expected, or damaged.
     pub refused_handshake: u64,
     /// Incoming connections closed because the handshake took too long.
     pub handshake_timeouts: u64,

@@ -22,9 +22,9 @@ use membership::transport::{
 };
 use membership::{
     CauseOfDeath, ClusterName, ClusterView, CommitOutcome, CommitRequest, Config, Guarantees,
-    HeartbeatWrite, InitializeRequest, MembershipTable, MemoryStore, MemoryTable, Operation,
-    Preset, ReadAnswer, ReadRequest, RowRead, Silo, SiloAddress, SiloBuilder, SiloStatus,
-    StartError, TableError, TableErrorKind, TableId, TableLimits, VersionToken,
+    HeartbeatWrite, InitializeRequest, InstanceId, MembershipTable, MemoryStore, MemoryTable,
+    Operation, Preset, ReadAnswer, ReadRequest, RowRead, Silo, SiloAddress, SiloBuilder,
+    SiloStatus, StartError, TableError, TableErrorKind, TableLimits, VersionToken,
 };
 use tokio::runtime::Runtime;
 
@@ -161,8 +161,12 @@ impl Transport for CutTransport {
         }
     }
 
-    fn update(&self, silo: SiloAddress, table_id: Option<TableId>, version: u64) {
-        self.inner.update(silo, table_id, version);
+    fn instance(&self) -> Option<InstanceId> {
+        self.inner.instance()
+    }
+
+    fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
+        self.inner.update(silo, view);
     }
 
     async fn shutdown(&self) {

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use membership::protocol::{Destination, LinkId};
-use membership::transport::{EncodedMessage, Hello, Inbox, Transport, TransportError};
-use membership::{SiloAddress, TableId};
+use membership::transport::{
+    EncodedMessage, Hello, Inbox, PeerIdentity, Transport, TransportError,
+};
+use membership::{ClusterView, InstanceId, SiloAddress};
 
 /// Shared by the transports of a test.
 #[derive(Clone, Debug, Default)]
@@ -73,11 +75,19 @@ impl Transport for MemoryTransport {
             return;
         }
         if let Some(inbox) = network.inboxes.get(&to).cloned() {
-            tokio::spawn(async move { inbox.deliver(link, message.to_bytes()).await });
+            tokio::spawn(async move {
+                inbox
+                    .deliver(link, PeerIdentity::Unproven, message.to_bytes())
+                    .await
+            });
         }
     }
 
-    fn update(&self, _: SiloAddress, _: Option<TableId>, _: u64) {}
+    fn instance(&self) -> Option<InstanceId> {
+        None
+    }
+
+    fn update(&self, _: Option<SiloAddress>, _: &ClusterView) {}
 
     async fn shutdown(&self) {
         let mut network = self.network.0.lock().unwrap();

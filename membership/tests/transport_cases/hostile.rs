@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use membership::protocol::{Destination, Message};
-use membership::transport::{TcpConfig, Transport};
+use membership::transport::Transport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::large::snapshot;
-use super::support::{DEADLINE, Peer, answer, any_port, recorded_hello};
+use super::support::{DEADLINE, Peer, answer, any_port, plain, recorded_hello};
 
 /// A connection whose handshake is done.
 async fn after_handshake(peer: &Peer) -> TcpStream {
@@ -32,7 +32,7 @@ async fn is_closed(mut stream: TcpStream) {
 }
 
 async fn still_works(peer: &mut Peer) {
-    let mut other = Peer::new(1000).await;
+    let mut other = Peer::plain(1000).await;
     other.probe(peer.endpoint(), 5);
     answer(peer).await;
     assert_eq!(other.message().await.2, Message::ProbeAck { nonce: 5 });
@@ -40,7 +40,7 @@ async fn still_works(peer: &mut Peer) {
 
 #[tokio::test]
 async fn a_client_of_another_protocol_is_closed_at_once() {
-    let mut a = Peer::new(1).await;
+    let mut a = Peer::plain(1).await;
     let mut client = TcpStream::connect(a.endpoint()).await.unwrap();
     client
         .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -54,7 +54,7 @@ async fn a_client_of_another_protocol_is_closed_at_once() {
 
 #[tokio::test]
 async fn garbage_after_the_handshake_closes_the_connection() {
-    let mut a = Peer::new(1).await;
+    let mut a = Peer::plain(1).await;
     for garbage in [
         &[0, 0, 0, 3, 2, 9, 9][..],
         &[0, 0, 0, 1, 200],
@@ -72,7 +72,7 @@ async fn garbage_after_the_handshake_closes_the_connection() {
 
 #[tokio::test]
 async fn a_length_above_the_bound_closes_the_connection() {
-    let mut a = Peer::new(1).await;
+    let mut a = Peer::plain(1).await;
     // A frame of 2 GiB, and a message of 2 GiB in pieces.
     for huge in [
         &[0x7f, 0xff, 0xff, 0xff, 2][..],
@@ -88,7 +88,7 @@ async fn a_length_above_the_bound_closes_the_connection() {
 
 #[tokio::test]
 async fn a_silent_client_is_closed_after_the_handshake_timeout() {
-    let mut config = TcpConfig::default();
+    let mut config = plain();
     config.handshake_timeout = Duration::from_millis(100);
     config.max_incoming_handshakes = 2;
     let mut a = Peer::with(1, any_port(), "test", config).await;
@@ -106,7 +106,7 @@ async fn a_silent_client_is_closed_after_the_handshake_timeout() {
 
 #[tokio::test]
 async fn unfinished_messages_share_one_bound() {
-    let mut config = TcpConfig::default();
+    let mut config = plain();
     config.max_unfinished_bytes = 100_000;
     let a = Peer::with(1, any_port(), "test", config).await;
     let mut streams = Vec::new();
@@ -130,7 +130,7 @@ async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
     let listener = TcpListener::bind(any_port()).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let hello = recorded_hello().await;
-    let a = Peer::new(1).await;
+    let a = Peer::plain(1).await;
     a.probe(endpoint, 0);
     let (mut frozen, _) = listener.accept().await.unwrap();
     frozen.write_all(&hello).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_connection_without_answers_is_replaced() {
     let listener = TcpListener::bind(any_port()).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let hello = recorded_hello().await;
-    let a = Peer::new(1).await;
+    let a = Peer::plain(1).await;
     a.probe(endpoint, 0);
     let (mut gone, _) = listener.accept().await.unwrap();
     gone.write_all(&hello).await.unwrap();

@@ -77,7 +77,7 @@ async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
     let listener = TcpListener::bind(any_port()).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let hello = recorded_hello().await;
-    let a = Peer::new(1).await;
+    let a = Peer::plain(1).await;
     a.send(Destination::Endpoint(endpoint), snapshot(30_000));
     let (mut slow, _) = listener.accept().await.unwrap();
     slow.write_all(&hello).await.unwrap();

@@ -54,6 +54,7 @@ async fn a_new_process_that_introduces_itself_replaces_the_old_connection() {
     let instance = membership::InstanceId::new(66);
     let hello = membership::transport::Hello::new(b.cluster.clone(), b.endpoint(), instance);
     claimant.start(hello, inbox).await.unwrap();
+    claimant.update(None, &super::support::empty_table([7; 32]));
     let probe = std::sync::Arc::new(Message::Probe { nonce: 9 });
     let probe = b.encoder.encode(&b.header(), &probe).unwrap();
     claimant.send(Destination::Endpoint(a.endpoint()), probe);

@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use membership::protocol::{Destination, Header, LinkId, Message};
 use membership::transport::{
-    Encoder, Hello, Inbound, MessageInbox, TcpConfig, TcpTransport, Transport, TransportStats,
+    Encoder, Hello, Inbound, MessageInbox, Security, TcpConfig, TcpTransport, Transport,
+    TransportStats,
 };
-use membership::{ClusterName, InstanceId, SiloAddress};
+use membership::{
+    ClusterKey, ClusterName, ClusterView, InitializeRequest, InstanceId, Rows, SharedSettings,
+    SiloAddress, Snapshot, TableId,
+};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::Receiver;
@@ -25,6 +29,21 @@ pub struct Peer {
     pub cluster: ClusterName,
 }
 
+/// The bounds of the default, without TLS.
+pub fn plain() -> TcpConfig {
+    let mut config = TcpConfig::default();
+    config.security = Security::none();
+    config
+}
+
+/// A table without silos: who has read it has this cluster key.
+pub fn empty_table(cluster_key: [u8; 32]) -> ClusterView {
+    let settings = SharedSettings::default();
+    let key = ClusterKey::new(cluster_key);
+    let row = InitializeRequest::new(TableId::new(7), settings, key).version_row();
+    ClusterView::confirmed(Snapshot::new(row.token(&[]), row, Rows::new()), None)
+}
+
 pub fn any_port() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
@@ -34,19 +53,35 @@ impl Peer {
         Self::with(instance, any_port(), "test", TcpConfig::default()).await
     }
 
+    /// One without TLS, whose frames a test can write and read.
+    pub async fn plain(instance: u128) -> Self {
+        Self::with(instance, any_port(), "test", plain()).await
+    }
+
     pub async fn with(
         instance: u128,
         address: SocketAddr,
         cluster: &str,
         config: TcpConfig,
     ) -> Self {
+        let peer = Self::bound(instance, address, cluster, config).await;
+        peer.transport.update(Some(peer.me), &empty_table([7; 32]));
+        peer
+    }
+
+    /// One that has not read the table.
+    pub async fn unread(instance: u128) -> Self {
+        Self::bound(instance, any_port(), "test", TcpConfig::default()).await
+    }
+
+    async fn bound(instance: u128, address: SocketAddr, cluster: &str, config: TcpConfig) -> Self {
         let transport = TcpTransport::bind_with(address, config).await.unwrap();
         let (inbox, receiver) = MessageInbox::channel(64);
         let me = SiloAddress::at(transport.local_endpoint(), 1);
         let instance = InstanceId::new(instance);
+        let instance = transport.instance().unwrap_or(instance);
         let cluster: ClusterName = cluster.parse().unwrap();
-        let mut hello = Hello::new(cluster.clone(), transport.local_addr(), instance);
-        hello.silo = Some(me);
+        let hello = Hello::new(cluster.clone(), transport.local_addr(), instance);
         transport.start(hello, inbox).await.unwrap();
         Self {
             transport,
@@ -89,7 +124,9 @@ impl Peer {
 
     pub async fn message(&mut self) -> (LinkId, Header, Message) {
         match self.next().await {
-            Inbound::Message { link, header, body } => (link, header, (*body).clone()),
+            Inbound::Message {
+                link, header, body, ..
+            } => (link, header, (*body).clone()),
             other => panic!("{other:?} instead of a message"),
         }
     }
@@ -128,7 +165,7 @@ pub async fn answer(peer: &mut Peer) -> LinkId {
 /// A hello of the test cluster, recorded from a real silo.
 pub async fn recorded_hello() -> Vec<u8> {
     let listener = TcpListener::bind(any_port()).await.unwrap();
-    let a = Peer::new(99).await;
+    let a = Peer::plain(99).await;
     a.probe(listener.local_addr().unwrap(), 1);
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut head = [0; 12];

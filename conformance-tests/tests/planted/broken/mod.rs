@@ -61,7 +61,7 @@ impl Planted {
                         }
                         there
                     });
-                    again.core = Some(String::new());
+                    again.core = Some(String::new().into());
                     table.commit(&again).await?;
                 }
                 _ => {}

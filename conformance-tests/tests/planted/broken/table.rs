@@ -271,7 +271,7 @@ impl MembershipTable for Broken {
             Err(e)
                 if self.bug == Bug::RepairsByInitialize && e.kind() == TableErrorKind::Damaged =>
             {
-                let row = VersionRow::initial(request.table_id, request.settings.clone());
+                let row = request.version_row();
                 let _ = self
                     .raw
                     .put_version_row(
@@ -385,7 +385,7 @@ impl MembershipTable for Broken {
                 let token = self.now().await?.token;
                 let mut request =
                     CommitRequest::new(token, membership_core::CommitId::new(9), None, [], [], []);
-                request.core = Some(String::new());
+                request.core = Some(String::new().into());
                 self.inner.commit(&request).await.map(|_| ())
             }
             Err(e)

@@ -123,7 +123,7 @@ async fn try_writing(table: &dyn MembershipTable) -> Result<(), TableError> {
     let id = TableId::new(clock::random());
     let settings = SharedSettings::default();
     table
-        .initialize(&InitializeRequest::new(id, settings))
+        .initialize(&InitializeRequest::new(id, settings, clock::random_key()))
         .await?;
     let (now, _) = table.read_all().await?;
     let silo = SiloAddress::new([127, 0, 0, 1].into(), 1, 1);

@@ -9,6 +9,7 @@ use crate::protocol::context::Ctx;
 use crate::protocol::message::Message;
 use crate::protocol::notice::JoinError;
 use crate::protocol::timers::Timer;
+use crate::protocol::writer::Writer;
 use crate::{InstanceId, MembershipEntry, SiloAddress, SiloStatus};
 
 /// Maximum length that is kept of the host name in another silo's answer: the maximum length of a
@@ -24,8 +25,21 @@ impl Joiner {
     }
 
     /// This silo's own question arrived: the advertised address leads to this process.
-    pub(crate) fn on_met_myself(&mut self, ctx: &mut Ctx, nonce: u64) {
-        if self.stage == Stage::MeetMyself && nonce == self.nonce {
+    pub(crate) fn on_met_myself(&mut self, ctx: &mut Ctx, writer: &mut Writer, nonce: u64) {
+        if nonce != self.nonce {
+            return;
+        }
+        self.met_myself = true;
+        if self.stage == Stage::MeetMyself {
+            self.go_on(ctx, writer);
+        }
+    }
+
+    fn go_on(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        if ctx.base.is_some() {
+            self.stage = Stage::FirstRead;
+            writer.want_read(false);
+        } else {
             self.stage = Stage::Initialize;
             self.initialize(ctx);
         }
@@ -63,9 +77,19 @@ impl Joiner {
         )
     }
 
-    pub(crate) fn on_send_failed(&mut self, ctx: &Ctx, to: SocketAddr, reason: &str) {
+    pub(crate) fn on_send_failed(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        to: SocketAddr,
+        reason: &str,
+    ) {
         if to == ctx.identity.advertise {
             self.last_error = Some(reason.to_owned());
+            // Another silo there says who it is only to somebody who has read the table.
+            if self.stage == Stage::MeetMyself && ctx.base.is_none() {
+                self.go_on(ctx, writer);
+            }
         }
         self.contacts.on_send_failed(to, reason);
     }

@@ -55,6 +55,8 @@ pub(crate) struct Joiner {
     stage: Stage,
     began: MonoTime,
     nonce: u64,
+    /// The advertised address has led to this process.
+    met_myself: bool,
     call: Option<CallId>,
     /// Older rows of other hosts at this silo's address whose heartbeat stood still while it was
     /// watched.
@@ -108,7 +110,11 @@ impl Joiner {
     fn initialize(&mut self, ctx: &mut Ctx) {
         let call = ctx.call();
         self.call = Some(call);
-        let request = InitializeRequest::new(TableId::new(ctx.random_id()), ctx.config.shared());
+        let request = InitializeRequest::new(
+            TableId::new(ctx.random_id()),
+            ctx.config.shared(),
+            ctx.cluster_key,
+        );
         ctx.out.push(Effect::Initialize { call, request });
         ctx.timers.clear(Timer::Join);
     }
@@ -160,6 +166,12 @@ impl Joiner {
         heartbeats: Option<&Heartbeats>,
     ) -> Step {
         match &mut self.stage {
+            Stage::FirstRead if !ctx.has_cluster_key() => self.fail(ctx, JoinError::NoClusterKey),
+            Stage::FirstRead if !self.met_myself => {
+                self.stage = Stage::MeetMyself;
+                self.meet_myself(ctx);
+                Step::Nothing
+            }
             Stage::FirstRead => {
                 self.choose_epoch(ctx, writer, heartbeats);
                 Step::Nothing

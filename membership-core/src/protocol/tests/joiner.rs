@@ -26,7 +26,7 @@ fn first_read(rows: Vec<MembershipEntry>, beats: &Heartbeats) -> (Ctx, Joiner, W
     let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
         panic!("it asks who is there")
     };
-    joiner.on_met_myself(&mut ctx, nonce);
+    joiner.on_met_myself(&mut ctx, &mut writer, nonce);
     joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
     believe(&mut ctx, snapshot(5, rows));
     let sent = ctx.now.mono;
@@ -223,7 +223,7 @@ fn the_table_sets_the_deadline_of_a_join() {
     let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
         panic!()
     };
-    joiner.on_met_myself(&mut ctx, nonce);
+    joiner.on_met_myself(&mut ctx, &mut writer, nonce);
     joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
     let settings = SharedSettings {
         max_join_attempt_time: secs(20),

@@ -25,9 +25,10 @@ use super::notice::Notice;
 use super::{Identity, Setup};
 use crate::model::version::RECENT_COMMITS;
 use crate::{
-    ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Evidence, Extra, InstanceId,
-    MembershipEntry, MonoTime, Now, Recency, Rows, SharedSettings, SiloAddress, SiloInfo,
-    SiloStatus, Snapshot, Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
+    ChangedKeys, ClusterKey, ClusterName, CommitId, CommitRecord, Config, Evidence, Extra,
+    InitializeRequest, InstanceId, MembershipEntry, MonoTime, Now, Recency, Rows, SharedSettings,
+    SiloAddress, SiloInfo, SiloStatus, Snapshot, Suspicion, SuspicionReason, TableId, TableLimits,
+    WallTime,
 };
 
 /// The wall-clock time at which every test begins.
@@ -61,7 +62,14 @@ fn setup() -> Setup {
         ..SiloInfo::default()
     };
     let identity = Identity::new(cluster, silo(1).endpoint(), instance(silo(1)), info);
-    Setup::new(identity, Config::default(), LIMITS, 7).with_reads(Recency::Linearizable)
+    Setup::new(
+        identity,
+        Config::default(),
+        LIMITS,
+        7,
+        ClusterKey::new([7; 32]),
+    )
+    .with_reads(Recency::Linearizable)
 }
 
 /// The tested silo: silo 1, Active, an hour after its start.
@@ -115,7 +123,8 @@ fn snapshot_with(
     entries: Vec<MembershipEntry>,
     settings: SharedSettings,
 ) -> Snapshot {
-    let mut row = VersionRow::initial(TableId::new(1), settings);
+    let key = ClusterKey::new([7; 32]);
+    let mut row = InitializeRequest::new(TableId::new(1), settings, key).version_row();
     row.version = version;
     let oldest = version.saturating_sub(RECENT_COMMITS as u64 - 1).max(1);
     row.recent = (oldest..=version)

@@ -8,8 +8,8 @@ use super::super::writer::{Outcome, Writer};
 use super::*;
 use crate::intent::{Action, Answer, Observed};
 use crate::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Operation, ReadAnswer, TableError,
-    TableErrorKind,
+    Attempt, ClusterKey, CommitOutcome, CommitRequest, Conflict, InitializeRequest, Operation,
+    ReadAnswer, TableError, TableErrorKind,
 };
 
 fn evict(n: u8) -> Action {
@@ -250,7 +250,9 @@ fn an_overtaken_commit_is_planned_anew_and_another_table_is_not_written() {
     writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
     pass_time(&mut ctx, secs(2));
     let call = read(&mut ctx, &mut writer).unwrap();
-    let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
+    let key = ClusterKey::new([7; 32]);
+    let mut row =
+        InitializeRequest::new(TableId::new(2), SharedSettings::default(), key).version_row();
     row.version = 5;
     let other = Snapshot::new(row.token(&[]), row, Rows::new());
     writer.on_read(&mut ctx, call, read_table(other));

@@ -6,7 +6,9 @@ use super::super::*;
 use super::stage::*;
 use crate::fake::tampered_cluster;
 use membership_core::protocol::{Destination, IndirectOutcome, Termination};
-use membership_core::{CommitOutcome, Conflict, InstanceId, SharedSettings, TableId, WallTime};
+use membership_core::{
+    ClusterKey, CommitOutcome, Conflict, InstanceId, SharedSettings, TableId, WallTime,
+};
 
 #[test]
 fn p4_detects_messages_after_the_end() {
@@ -20,6 +22,7 @@ fn p4_detects_messages_after_the_end() {
                 request: membership_core::InitializeRequest::new(
                     TableId::new(1),
                     SharedSettings::default(),
+                    ClusterKey::new([7; 32]),
                 ),
             });
         }

@@ -124,7 +124,7 @@ async fn deliver(
     inbox: &Arc<dyn Inbox>,
 ) -> Result<(), FrameError> {
     inbox
-        .deliver(link.id, bytes.into())
+        .deliver(link.id, link.peer, bytes.into())
         .await
         .map_err(|error| match error {
             DeliverError::Damaged(error) => {

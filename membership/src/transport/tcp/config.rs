@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use crate::transport::Security;
+
 /// Bounds of a [`TcpTransport`](super::TcpTransport). The defaults suit a cluster of a thousand
 /// silos.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TcpConfig {
+    /// How connections are protected. Default: [`Security::table`].
+    pub security: Security,
     /// How long a connection may take to be made. Default 3 s: enough for two lost packets.
     pub connect_timeout: Duration,
     /// How long a handshake may take, on both sides. Default 3 s.
@@ -34,6 +38,7 @@ pub struct TcpConfig {
 impl Default for TcpConfig {
     fn default() -> Self {
         Self {
+            security: Security::table(),
             connect_timeout: Duration::from_secs(3),
             handshake_timeout: Duration::from_secs(3),
             idle_timeout: Duration::from_secs(120),

@@ -1,60 +1,107 @@
 //! Making a connection, and the handshake of both sides.
 
+use std::io;
 use std::net::SocketAddr;
 
 use membership_core::InstanceId;
-use tokio::io::BufReader;
+use membership_core::protocol::PeerIdentity;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::counters::add;
-use super::handshake::{self, HandshakeError, Introduction};
+use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
 use super::shared::{Permit, Phase, Shared};
+use super::stream::{Metered, Stream};
+use crate::transport::tls;
 
 /// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a
 /// silo of a large cluster has thousands of connections that are mostly idle.
 const READ_AHEAD: usize = 512;
 
-pub(super) type Reader = BufReader<OwnedReadHalf>;
+pub(super) type Reader = BufReader<ReadHalf<Stream>>;
+pub(super) type Writer = WriteHalf<Stream>;
 
 /// A connection with a good handshake.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) reader: Reader,
-    pub(super) writer: OwnedWriteHalf,
+    pub(super) writer: Writer,
     /// Where others dial the other side, by its hello.
     pub(super) advertise: SocketAddr,
     /// The process at the other end, by its hello.
     pub(super) instance: InstanceId,
+    /// The process at the other end, by its key.
+    pub(super) peer: PeerIdentity,
 }
 
 impl Connection {
-    fn new(reader: Reader, writer: OwnedWriteHalf, peer: &Introduction) -> Self {
+    fn new(mut stream: Stream, secured: Option<&Secured>, peer: &Introduction) -> Self {
+        stream.trust();
+        let (reader, writer) = split(stream);
         Self {
-            reader,
+            reader: BufReader::with_capacity(READ_AHEAD, reader),
             writer,
             advertise: peer.advertise,
             instance: peer.instance,
+            peer: Secured::identity(secured),
         }
     }
 }
 
-fn halves(stream: TcpStream) -> (Reader, OwnedWriteHalf) {
-    // Without this option a probe may wait for the acknowledgement of the one before. The transport
-    // also works on a system that does not support it.
-    let _ = stream.set_nodelay(true);
-    let (reader, writer) = stream.into_split();
-    (BufReader::with_capacity(READ_AHEAD, reader), writer)
+/// Takes a TLS connection apart.
+fn taken<S>(
+    secured: tls::Secured<S>,
+    into: impl FnOnce(tokio_rustls::TlsStream<S>) -> Stream,
+) -> (Stream, Option<Secured>) {
+    let tls::Secured {
+        stream,
+        peer,
+        binding,
+    } = secured;
+    (into(stream), Some(Secured { peer, binding }))
+}
+
+/// The handshake of the side that dialled.
+async fn introduce(
+    shared: &Shared,
+    stream: TcpStream,
+    to: SocketAddr,
+    me: &Me,
+) -> Result<Connection, String> {
+    let stream = Metered::new(stream);
+    let (mut stream, secured) = match &shared.tls {
+        None => (Stream::Plain(stream), None),
+        Some(tls) => {
+            let secured = tls
+                .dial(stream, to)
+                .await
+                .map_err(|error| unsecured(&error))?;
+            taken(secured, |stream| Stream::Secured(Box::new(stream)))
+        }
+    };
+    let peer = handshake::dial(&mut stream, me, secured.as_ref())
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(Connection::new(stream, secured.as_ref(), &peer))
+}
+
+/// Why there is no TLS connection, for people.
+fn unsecured(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+            "it closed the connection instead of TLS: it is not a silo, it takes no more connections, or its security is `none`".to_owned()
+        }
+        io::ErrorKind::InvalidData => {
+            format!("no TLS connection: {error}; it is not a silo, or its security differs")
+        }
+        _ => format!("no TLS connection: {error}"),
+    }
 }
 
 /// Dials, with the two timeouts of the configuration. The error is for people.
-pub(super) async fn dial(
-    shared: &Shared,
-    to: SocketAddr,
-    me: &Introduction,
-) -> Result<Connection, String> {
+pub(super) async fn dial(shared: &Shared, to: SocketAddr, me: &Me) -> Result<Connection, String> {
     let attempt = async {
         let limit = shared.config.connect_timeout;
         let stream = match timeout(limit, TcpStream::connect(to)).await {
@@ -66,14 +113,13 @@ pub(super) async fn dial(
             Ok(Err(error)) => return Err(format!("cannot connect to {to}: {error}")),
             Ok(Ok(stream)) => stream,
         };
-        let (mut reader, mut writer) = halves(stream);
         let limit = shared.config.handshake_timeout;
-        match timeout(limit, handshake::dial(&mut reader, &mut writer, me)).await {
+        match timeout(limit, introduce(shared, stream, to, me)).await {
             Err(_) => Err(format!(
                 "{to} accepts connections, but sends nothing within {limit:?}: the process hangs, or it is not a silo"
             )),
             Ok(Err(error)) => Err(format!("{to}: {error}")),
-            Ok(Ok(peer)) => Ok(Connection::new(reader, writer, &peer)),
+            Ok(Ok(connection)) => Ok(connection),
         }
     };
     let result = attempt.await;
@@ -88,6 +134,36 @@ pub(super) async fn dial(
     result
 }
 
+/// Why an incoming connection was refused.
+enum Refused {
+    Tls(io::Error),
+    Handshake(HandshakeError),
+}
+
+async fn be_introduced(shared: &Shared, stream: TcpStream) -> Result<Connection, Refused> {
+    let stream = Metered::new(stream);
+    let (mut stream, secured) = match &shared.tls {
+        None => (Stream::Plain(stream), None),
+        Some(tls) => {
+            let secured = tls.accept(stream).await.map_err(Refused::Tls)?;
+            taken(secured, |stream| Stream::Secured(Box::new(stream)))
+        }
+    };
+    let result = answer(shared, &mut stream, secured.as_ref()).await;
+    let peer = result.map_err(Refused::Handshake)?;
+    Ok(Connection::new(stream, secured.as_ref(), &peer))
+}
+
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Shared,
+    stream: &mut S,
+    secured: Option<&Secured>,
+) -> Result<Introduction, HandshakeError> {
+    // As late as possible: the view may be newer than it was when the connection was made.
+    let me = shared.me().ok_or(HandshakeError::TooEarly)?;
+    handshake::accept(stream, &me, secured).await
+}
+
 /// The handshake of an incoming connection.
 pub(super) async fn accept_handshake(
     shared: &Shared,
@@ -95,30 +171,40 @@ pub(super) async fn accept_handshake(
     _in_handshake: Permit,
     phase: &watch::Receiver<Phase>,
 ) -> Option<Connection> {
-    let me = shared.introduction()?;
-    let (mut reader, mut writer) = halves(stream);
+    let from = stream.peer_addr().ok();
     let mut end = phase.clone();
     let result = tokio::select! {
-        result = timeout(shared.config.handshake_timeout, handshake::accept(&mut reader, &mut writer, &me)) => result,
+        result = timeout(shared.config.handshake_timeout, be_introduced(shared, stream)) => result,
         _ = end.wait_for(|p| *p != Phase::Running) => return None,
     };
+    let counters = &shared.counters;
     match result {
-        Ok(Ok(peer)) => {
-            add(&shared.counters.accepted, 1);
-            Some(Connection::new(reader, writer, &peer))
+        Ok(Ok(connection)) => {
+            add(&counters.accepted, 1);
+            Some(connection)
         }
-        Ok(Err(error)) => {
-            let counter = match &error {
-                HandshakeError::Cluster { .. } => &shared.counters.refused_cluster,
-                HandshakeError::Version { .. } => &shared.counters.refused_version,
-                _ => &shared.counters.refused_handshake,
+        Ok(Err(refused)) => {
+            let counter = match &refused {
+                Refused::Handshake(HandshakeError::Cluster) => &counters.refused_cluster,
+                Refused::Handshake(
+                    HandshakeError::Unproven
+                    | HandshakeError::OtherInstance
+                    | HandshakeError::TooEarly,
+                ) => &counters.refused_unproven,
+                Refused::Handshake(HandshakeError::Version { .. }) => &counters.refused_version,
+                Refused::Handshake(_) | Refused::Tls(_) => &counters.refused_handshake,
             };
             add(counter, 1);
-            tracing::debug!(%error, "connection refused");
+            let reason = match &refused {
+                Refused::Tls(error) => error.to_string(),
+                Refused::Handshake(error) => error.to_string(),
+            };
+            tracing::debug!(?from, reason, "connection refused");
             None
         }
         Err(_) => {
-            add(&shared.counters.handshake_timeouts, 1);
+            add(&counters.handshake_timeouts, 1);
+            tracing::debug!(?from, "connection refused: its handshake took too long");
             None
         }
     }

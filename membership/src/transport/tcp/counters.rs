@@ -34,6 +34,7 @@ counters!(
     dropped_too_large,
     refused_too_many,
     refused_cluster,
+    refused_unproven,
     refused_version,
     refused_handshake,
     handshake_timeouts,

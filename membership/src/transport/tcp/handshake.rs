@@ -1,25 +1,28 @@
 //! The handshake: both sides introduce themselves before anything else.
 //!
-//! A fixed mark, then one `Hello` frame in each direction; the side that accepted may send `Refuse`
-//! and a reason instead. The protocol versions always come first, so that builds without a common
-//! version can say so.
+//! A fixed mark, then one `Hello` frame in each direction, the side that dialled first. The other
+//! side answers only if that hello is good: a stranger learns nothing, not even the cluster's name.
+//!
+//! Within TLS each side has already proven its key, which is its instance. It is believed if the
+//! confirmed view has a row of that instance, or if its hello has a proof made with a cluster key.
+//! A proof is tied to the connection, to the side, to the cluster and to who says it, so that
+//! nobody can relay, reflect or repeat it.
 
 use std::net::SocketAddr;
 
-use membership_core::protocol::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION};
-use membership_core::{InstanceId, SiloAddress, TableId};
+use membership_core::protocol::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, PeerIdentity};
+use membership_core::{ClusterName, ClusterProof, ClusterView, InstanceId, SiloAddress};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::frame::{self, FrameError, Kind};
 use crate::transport::Hello;
+use crate::transport::tls::Binding;
 
 /// The first bytes in each direction. Not text, so that no text protocol begins like this.
 pub(super) const MARK: [u8; 8] = *b"\x93silo\r\n\x01";
-/// The longest handshake frame. A hello of this build has at most 5 KiB.
-const MAX_HELLO: usize = 16 * 1024;
-/// The most bytes of [`Hello::authentication`].
-pub(super) const MAX_AUTHENTICATION: usize = 1024;
+/// The longest handshake frame. A hello of this build has at most 300 bytes.
+const MAX_HELLO: usize = 2048;
 /// The longest reason of the other side that is shown.
 const MAX_REASON_CHARS: usize = 400;
 
@@ -48,35 +51,129 @@ impl Versions {
 /// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Introduction {
-    /// The cluster's name as text, for people.
-    pub(super) cluster: String,
-    /// Its fingerprint, as in every message.
-    pub(super) fingerprint: u64,
     pub(super) advertise: SocketAddr,
     pub(super) instance: InstanceId,
     pub(super) silo: Option<SiloAddress>,
-    pub(super) table_id: Option<TableId>,
-    pub(super) version: u64,
-    /// Reserved; sent and ignored.
-    pub(super) authentication: Vec<u8>,
+    /// The cluster's fingerprint: only without TLS.
+    pub(super) fingerprint: Option<u64>,
+    /// Proofs of having read the table: only within TLS, one for each cluster key.
+    pub(super) proofs: Vec<ClusterProof>,
 }
 
-impl From<&Hello> for Introduction {
+/// What this silo knows when a handshake begins.
+#[derive(Clone, Debug)]
+pub(super) struct Me {
+    pub(super) cluster: ClusterName,
+    pub(super) advertise: SocketAddr,
+    pub(super) instance: InstanceId,
+    pub(super) silo: Option<SiloAddress>,
+    /// The newest confirmed view.
+    pub(super) view: Option<ClusterView>,
+}
+
+impl From<&Hello> for Me {
     fn from(hello: &Hello) -> Self {
         Self {
-            cluster: hello.cluster.to_string(),
-            fingerprint: hello.cluster.fingerprint(),
+            cluster: hello.cluster.clone(),
             advertise: hello.advertise,
             instance: hello.instance,
-            silo: hello.silo,
-            table_id: hello.table_id,
-            version: hello.version,
-            authentication: hello
-                .authentication
-                .iter()
-                .copied()
-                .take(MAX_AUTHENTICATION)
-                .collect(),
+            silo: None,
+            view: None,
+        }
+    }
+}
+
+/// The two sides of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Side {
+    Dialled = 0,
+    Accepted = 1,
+}
+
+/// What TLS has proven about the other side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Secured {
+    pub(super) peer: InstanceId,
+    pub(super) binding: Binding,
+}
+
+impl Secured {
+    pub(super) fn identity(this: Option<&Self>) -> PeerIdentity {
+        this.map_or(PeerIdentity::Unproven, |s| PeerIdentity::Proven(s.peer))
+    }
+}
+
+impl Me {
+    /// What this side says.
+    pub(super) fn introduce(&self, side: Side, secured: Option<&Secured>) -> Introduction {
+        let (advertise, instance) = (self.advertise, self.instance);
+        let mut proofs = Vec::new();
+        if let (Some(secured), Some(view)) = (secured, &self.view) {
+            proofs = self.said(side, secured, advertise, instance, |said| {
+                view.snapshot().version_row.core.cluster_keys().prove(said)
+            });
+        }
+        Introduction {
+            advertise,
+            instance,
+            silo: self.silo,
+            fingerprint: secured.is_none().then(|| self.cluster.fingerprint()),
+            proofs,
+        }
+    }
+
+    /// What a proof is about.
+    fn said<T>(
+        &self,
+        side: Side,
+        secured: &Secured,
+        advertise: SocketAddr,
+        instance: InstanceId,
+        then: impl FnOnce(&[&[u8]]) -> T,
+    ) -> T {
+        then(&[
+            &secured.binding,
+            &[side as u8],
+            self.cluster.to_string().as_bytes(),
+            advertise.to_string().as_bytes(),
+            &instance.get().to_be_bytes(),
+        ])
+    }
+
+    /// Whether to believe the other side, of which `side` is the role.
+    fn judge(
+        &self,
+        peer: &Introduction,
+        side: Side,
+        secured: Option<&Secured>,
+    ) -> Result<(), HandshakeError> {
+        let Some(secured) = secured else {
+            return if peer.fingerprint == Some(self.cluster.fingerprint()) {
+                Ok(())
+            } else {
+                Err(HandshakeError::Cluster)
+            };
+        };
+        if peer.instance != secured.peer {
+            return Err(HandshakeError::OtherInstance);
+        }
+        if secured.peer == self.instance {
+            return Ok(());
+        }
+        let Some(view) = &self.view else {
+            return Err(HandshakeError::TooEarly);
+        };
+        let has_row = peer
+            .silo
+            .and_then(|silo| view.get(&silo))
+            .is_some_and(|entry| entry.instance_id == secured.peer);
+        let keys = view.snapshot().version_row.core.cluster_keys();
+        let accepts = |said: &[&[u8]]| keys.accept(&peer.proofs, said);
+        if has_row || self.said(side, secured, peer.advertise, peer.instance, accepts) {
+            Ok(())
+        } else {
+            Err(HandshakeError::Unproven)
         }
     }
 }
@@ -93,9 +190,23 @@ pub(super) enum HandshakeError {
     /// Damaged.
     #[error("damaged handshake: {0}")]
     Damaged(#[from] postcard::Error),
-    /// Another cluster.
-    #[error("it belongs to cluster `{theirs}`, this silo to `{mine}`")]
-    Cluster { theirs: String, mine: String },
+    /// Another cluster, without TLS.
+    #[error("it belongs to another cluster")]
+    Cluster,
+    /// It says to be another process than the one that its key proves.
+    #[error("it says to be another process than its key proves")]
+    OtherInstance,
+    /// Neither in the table nor in possession of its key.
+    #[error("it has no row in the table and no key of the cluster")]
+    Unproven,
+    /// This silo has not read the table.
+    #[error("another process, which this silo cannot judge before it has read the table")]
+    TooEarly,
+    /// The other side closed the connection when it heard who this silo is.
+    #[error(
+        "it closed the connection after this silo's introduction: it belongs to another cluster, or one of the two has not read the table; its log says which"
+    )]
+    Dismissed,
     /// No version in common.
     #[error("no common protocol version: it supports {} to {}, this silo {} to {}", .theirs.min, .theirs.max, Versions::MINE.min, Versions::MINE.max)]
     Version { theirs: Versions },
@@ -118,91 +229,94 @@ pub(super) fn encode(versions: Versions, me: &Introduction) -> Result<Vec<u8>, H
     Ok(bytes)
 }
 
-/// Decodes and checks the content of a hello frame.
-pub(super) fn check(content: &[u8], me: &Introduction) -> Result<Introduction, HandshakeError> {
+/// Decodes and judges the content of a hello frame of the given side.
+pub(super) fn check(
+    content: &[u8],
+    me: &Me,
+    side: Side,
+    secured: Option<&Secured>,
+) -> Result<Introduction, HandshakeError> {
     let (theirs, rest) = postcard::take_from_bytes::<Versions>(content)?;
+    let (peer, _newer_fields) = postcard::take_from_bytes::<Introduction>(rest)?;
+    me.judge(&peer, side, secured)?;
     if Versions::MINE.common(theirs).is_none() {
         return Err(HandshakeError::Version { theirs });
-    }
-    let (peer, _newer_fields) = postcard::take_from_bytes::<Introduction>(rest)?;
-    if peer.fingerprint != me.fingerprint || peer.cluster != me.cluster {
-        return Err(HandshakeError::Cluster {
-            theirs: readable(&peer.cluster),
-            mine: me.cluster.clone(),
-        });
     }
     Ok(peer)
 }
 
 /// The side that dialled: sends first.
-pub(super) async fn dial<R, W>(
-    reader: &mut R,
-    writer: &mut W,
-    me: &Introduction,
+pub(super) async fn dial<S>(
+    stream: &mut S,
+    me: &Me,
+    secured: Option<&Secured>,
 ) -> Result<Introduction, HandshakeError>
 where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
 {
-    writer.write_all(&encode(Versions::MINE, me)?).await?;
-    read(reader, me).await
+    let mine = me.introduce(Side::Dialled, secured);
+    stream.write_all(&encode(Versions::MINE, &mine)?).await?;
+    stream.flush().await?;
+    let mut first = [0];
+    if !matches!(stream.read(&mut first).await, Ok(1)) {
+        return Err(HandshakeError::Dismissed);
+    }
+    read(stream, first[0], me, Side::Accepted, secured).await
 }
 
-/// The side that accepted: reads first, and sends the reason if it refuses.
-pub(super) async fn accept<R, W>(
-    reader: &mut R,
-    writer: &mut W,
-    me: &Introduction,
+/// The side that accepted: reads first. It answers those alone whom it believes.
+pub(super) async fn accept<S>(
+    stream: &mut S,
+    me: &Me,
+    secured: Option<&Secured>,
 ) -> Result<Introduction, HandshakeError>
 where
-    R: AsyncRead + Unpin,
-    W: AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin,
 {
-    match read(reader, me).await {
-        Ok(peer) => {
-            writer.write_all(&encode(Versions::MINE, me)?).await?;
-            Ok(peer)
-        }
-        Err(error) => {
-            let reason = match &error {
-                HandshakeError::Cluster { theirs, mine } => {
-                    format!("this silo belongs to cluster `{mine}`, not to `{theirs}`")
-                }
-                HandshakeError::Version { theirs } => {
-                    let mine = Versions::MINE;
-                    format!(
-                        "this silo supports protocol versions {} to {}, not {} to {}",
-                        mine.min, mine.max, theirs.min, theirs.max
-                    )
-                }
-                HandshakeError::Damaged(_) => "the handshake is damaged".to_owned(),
-                HandshakeError::Foreign | HandshakeError::Frame(_) | HandshakeError::Refused(_) => {
-                    return Err(error);
-                }
-            };
+    let first = stream.read_u8().await?;
+    let result = read(stream, first, me, Side::Dialled, secured).await;
+    let bytes = match &result {
+        Ok(_) => encode(Versions::MINE, &me.introduce(Side::Accepted, secured))?,
+        // It has proven who it is, so it may know.
+        Err(HandshakeError::Version { theirs }) => {
+            let mine = Versions::MINE;
+            let reason = format!(
+                "this silo supports protocol versions {} to {}, not {} to {}",
+                mine.min, mine.max, theirs.min, theirs.max
+            );
             let mut bytes = MARK.to_vec();
             frame::put(&mut bytes, Kind::Refuse, &[reason.as_bytes()]);
-            writer.write_all(&bytes).await?;
-            writer.shutdown().await?;
-            Err(error)
+            bytes
         }
+        Err(_) => Vec::new(),
+    };
+    stream.write_all(&bytes).await?;
+    stream.flush().await?;
+    if result.is_err() {
+        stream.shutdown().await?;
     }
+    result
 }
 
-async fn read<R: AsyncRead + Unpin>(
-    reader: &mut R,
-    me: &Introduction,
+async fn read<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    first: u8,
+    me: &Me,
+    side: Side,
+    secured: Option<&Secured>,
 ) -> Result<Introduction, HandshakeError> {
-    let mut mark = [0; MARK.len()];
+    let mut byte = first;
     // Byte by byte, so that another protocol is refused at its first byte.
     for (i, expected) in MARK.iter().enumerate() {
-        reader.read_exact(&mut mark[i..=i]).await?;
-        if mark[i] != *expected {
+        if i > 0 {
+            byte = stream.read_u8().await?;
+        }
+        if byte != *expected {
             return Err(HandshakeError::Foreign);
         }
     }
-    match frame::read(reader, MAX_HELLO).await? {
-        (Kind::Hello, content) => check(&content, me),
+    match frame::read(stream, MAX_HELLO).await? {
+        (Kind::Hello, content) => check(&content, me, side, secured),
         (Kind::Refuse, content) => Err(HandshakeError::Refused(readable(
             &String::from_utf8_lossy(&content),
         ))),
@@ -210,7 +324,7 @@ async fn read<R: AsyncRead + Unpin>(
     }
 }
 
-/// Text of an unauthenticated peer, made safe for a log.
+/// Text of the other side, made safe for a log.
 fn readable(text: &str) -> String {
     text.chars()
         .take(MAX_REASON_CHARS)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use membership_core::InstanceId;
-use membership_core::protocol::LinkId;
+use membership_core::protocol::{LinkId, PeerIdentity};
 use tokio::time::Instant;
 
 use super::queue::Queue;
@@ -22,8 +22,10 @@ const PONG_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) id: LinkId,
-    /// The process at the other end, not authenticated yet.
+    /// The process at the other end, as it says.
     pub(super) instance: InstanceId,
+    /// The process at the other end, by its key.
+    pub(super) peer: PeerIdentity,
     pub(super) queue: Arc<Queue>,
     origin: Instant,
     received: AtomicU64,
@@ -35,10 +37,17 @@ pub(super) struct Link {
 
 impl Link {
     /// `idle` = how long it stays open without anything sent or received.
-    pub(super) fn new(id: LinkId, instance: InstanceId, queue: Arc<Queue>, idle: Duration) -> Self {
+    pub(super) fn new(
+        id: LinkId,
+        instance: InstanceId,
+        peer: PeerIdentity,
+        queue: Arc<Queue>,
+        idle: Duration,
+    ) -> Self {
         let link = Self {
             id,
             instance,
+            peer,
             queue,
             origin: Instant::now(),
             received: AtomicU64::new(1),

@@ -1,12 +1,12 @@
-//! Plain TCP, for applications without connections of their own: one connection per direction,
-//! no encryption.
+//! TCP for applications without connections of their own: one connection per direction, TLS 1.3
+//! within.
 //!
-//! Put it where only the cluster's servers reach it: peers are not authenticated yet. What a
-//! stranger can cost is bounded: connections, handshakes, frames, unfinished messages and queues
-//! all have limits, and damage closes a connection and nothing else.
+//! What a stranger can cost is bounded: connections, handshakes, frames, unfinished messages and
+//! queues all have limits, and damage closes a connection and nothing else.
 //!
 //! From the top: `accept` and `routes` decide which connection carries what, `carry` reads and
-//! writes one connection, `connect` makes one, `shared` knows them all, `link` is one of them.
+//! writes one connection, `connect` makes one, `handshake` decides whether to believe its other
+//! end, `shared` knows them all, `link` is one of them.
 
 mod accept;
 mod carry;
@@ -19,6 +19,7 @@ mod link;
 mod queue;
 mod routes;
 mod shared;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::protocol::Destination;
-use membership_core::{SiloAddress, TableId};
+use membership_core::{ClusterView, InstanceId, SiloAddress};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -36,6 +37,7 @@ use tokio::time::timeout;
 
 pub use self::config::TcpConfig;
 use self::shared::{Phase, Shared};
+use super::tls::Tls;
 use super::{EncodedMessage, Hello, Inbox, Transport, TransportError, TransportStats};
 
 /// How long queued messages may take to leave at shutdown: long enough for a farewell.
@@ -67,7 +69,7 @@ impl TcpTransport {
     /// [`start`](Transport::start). Must be called within tokio.
     ///
     /// # Errors
-    /// [`TransportError::Bind`], with the address and what to do.
+    /// [`TransportError::Bind`], with the address and what to do; [`TransportError::Insecure`].
     pub async fn bind(address: SocketAddr) -> Result<Self, TransportError> {
         Self::bind_with(address, TcpConfig::default()).await
     }
@@ -77,13 +79,20 @@ impl TcpTransport {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub async fn bind_with(address: SocketAddr, config: TcpConfig) -> Result<Self, TransportError> {
+        if !config.security.allows(address.ip()) {
+            return Err(TransportError::Insecure { address });
+        }
+        let tls = match config.security.is_plain() {
+            true => None,
+            false => Some(Tls::new().map_err(|e| TransportError::Other(e.into()))?),
+        };
         let failed = |source| TransportError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let phase = watch::Sender::new(Phase::Running);
         Ok(Self {
             local,
-            shared: Arc::new(Shared::new(config)),
+            shared: Arc::new(Shared::new(config, tls)),
             listener: Mutex::new(Some(listener)),
             phase,
         })
@@ -133,8 +142,12 @@ impl Transport for TcpTransport {
         }
     }
 
-    fn update(&self, silo: SiloAddress, table_id: Option<TableId>, version: u64) {
-        self.shared.update(silo, table_id, version);
+    fn instance(&self) -> Option<InstanceId> {
+        self.shared.tls.as_ref().map(Tls::instance)
+    }
+
+    fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
+        self.shared.update(silo, view);
     }
 
     async fn shutdown(&self) {

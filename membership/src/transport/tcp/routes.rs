@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use membership_core::InstanceId;
 use membership_core::protocol::Destination;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -146,7 +145,7 @@ impl Shared {
             // Boxed, so that its memory is free after the dial: connections are many and live long.
             match Box::pin(self.dial(to, &phase)).await {
                 Ok(connection) => {
-                    let link = self.add_outgoing(to, &queue, connection.instance);
+                    let link = self.add_outgoing(to, &queue, &connection);
                     carry::run(&self, &link, connection, &inbox, &phase).await;
                     return self.forget(&link);
                 }
@@ -201,6 +200,7 @@ impl Shared {
             Ok(connection) => {
                 let link = self.state().add(
                     connection.instance,
+                    connection.peer,
                     queue,
                     LINGER.min(self.config.idle_timeout),
                 );
@@ -228,7 +228,7 @@ impl Shared {
         to: SocketAddr,
         phase: &watch::Receiver<Phase>,
     ) -> Result<Connection, Option<String>> {
-        let Some(me) = self.introduction() else {
+        let Some(me) = self.me() else {
             return Err(None);
         };
         let mut end = phase.clone();
@@ -238,9 +238,15 @@ impl Shared {
         }
     }
 
-    fn add_outgoing(&self, to: SocketAddr, queue: &Arc<Queue>, instance: InstanceId) -> Arc<Link> {
+    fn add_outgoing(
+        &self,
+        to: SocketAddr,
+        queue: &Arc<Queue>,
+        connection: &Connection,
+    ) -> Arc<Link> {
         let mut state = self.state();
-        let link = state.add(instance, queue.clone(), self.config.idle_timeout);
+        let idle = self.config.idle_timeout;
+        let link = state.add(connection.instance, connection.peer, queue.clone(), idle);
         let peer = state.peers.entry(to).or_default();
         peer.dial = None;
         if let Some(old) = peer.link.replace(link.clone()) {
@@ -269,6 +275,7 @@ impl Shared {
             }
             state.add(
                 connection.instance,
+                connection.peer,
                 self.new_queue(),
                 self.config.idle_timeout + INCOMING_IDLE_EXTRA,
             )

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use membership_core::protocol::LinkId;
-use membership_core::{InstanceId, SiloAddress, TableId};
+use membership_core::protocol::{LinkId, PeerIdentity};
+use membership_core::{ClusterView, InstanceId, SiloAddress};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::config::TcpConfig;
 use super::counters::{Counters, sub};
-use super::handshake::Introduction;
+use super::handshake::Me;
 use super::link::Link;
 use super::queue::{Bounds, Queue};
+use crate::transport::tls::Tls;
 use crate::transport::{Hello, Inbox};
 
 /// A time that timers never reach.
@@ -35,6 +36,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: TcpConfig,
+    /// None without TLS.
+    pub(super) tls: Option<Tls>,
     pub(super) counters: Arc<Counters>,
     /// Incoming connections, including those in their handshake.
     pub(super) incoming: Arc<AtomicUsize>,
@@ -49,7 +52,7 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// Kept to the end: a dial that began before the shutdown may still deliver a farewell.
-    hello: Option<Hello>,
+    me: Option<Me>,
     pub(super) running: Option<Running>,
     /// Every open connection.
     pub(super) links: HashMap<LinkId, Arc<Link>>,
@@ -73,10 +76,11 @@ pub(super) struct Peer {
 }
 
 impl Shared {
-    pub(super) fn new(mut config: TcpConfig) -> Self {
+    pub(super) fn new(mut config: TcpConfig, tls: Option<Tls>) -> Self {
         config.idle_timeout = config.idle_timeout.min(LONGEST_IDLE);
         Self {
             config,
+            tls,
             counters: Arc::default(),
             incoming: Arc::default(),
             in_handshake: Arc::default(),
@@ -99,7 +103,11 @@ impl Shared {
         runtime: Handle,
     ) {
         let mut state = self.state();
-        state.hello = Some(hello);
+        let mut me = Me::from(&hello);
+        if let Some(tls) = &self.tls {
+            me.instance = tls.instance();
+        }
+        state.me = Some(me);
         state.running = Some(Running {
             inbox,
             phase,
@@ -112,15 +120,15 @@ impl Shared {
         self.state().running = None;
     }
 
-    pub(super) fn update(&self, silo: SiloAddress, table_id: Option<TableId>, version: u64) {
-        if let Some(hello) = &mut self.state().hello {
-            (hello.silo, hello.table_id, hello.version) = (Some(silo), table_id, version);
+    pub(super) fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
+        if let Some(me) = &mut self.state().me {
+            (me.silo, me.view) = (silo, Some(view.clone()));
         }
     }
 
-    /// What a handshake sends now; none before the start.
-    pub(super) fn introduction(&self) -> Option<Introduction> {
-        self.state().hello.as_ref().map(Introduction::from)
+    /// What a handshake needs to know now; none before the start.
+    pub(super) fn me(&self) -> Option<Me> {
+        self.state().me.clone()
     }
 
     pub(super) fn new_queue(&self) -> Arc<Queue> {
@@ -154,11 +162,18 @@ impl State {
     pub(super) fn add(
         &mut self,
         instance: InstanceId,
+        peer: PeerIdentity,
         queue: Arc<Queue>,
         idle: Duration,
     ) -> Arc<Link> {
         self.last_link += 1;
-        let link = Arc::new(Link::new(LinkId(self.last_link), instance, queue, idle));
+        let link = Arc::new(Link::new(
+            LinkId(self.last_link),
+            instance,
+            peer,
+            queue,
+            idle,
+        ));
         self.links.insert(link.id, link.clone());
         link
     }

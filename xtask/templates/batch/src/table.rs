@@ -123,7 +123,7 @@ impl {{Title}}Table {
 
     async fn initialize_now(&self, request: &InitializeRequest) -> Result<(), TableError> {
         self.store.prepare().await?;
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         for _ in 0..COLLISIONS {
             let stored = self.load(false, true).await?;
             let (text, stray) = (stored.version_row.as_ref().map(|(_, text)| text.as_str()), stored.rows.first().map(|(key, _)| key.as_str()));

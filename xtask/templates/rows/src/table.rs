@@ -56,7 +56,7 @@ impl {{Title}}Table {
         if stored.is_some() || stray.is_some() {
             return usable_version_row(stored.as_deref(), stray.as_deref(), None, Operation::Initialize, STORE).map(|_| true);
         }
-        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let row = request.version_row();
         if !tx.insert_version_row(&encode_version_row(&row)).await? {
             return Ok(false);
         }

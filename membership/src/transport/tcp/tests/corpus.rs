@@ -7,8 +7,8 @@
 use std::path::PathBuf;
 
 use super::super::frame::{self, Assembler, Kind};
-use super::super::handshake::{self, Introduction, MARK, Versions};
-use super::{delta, header, introduction, samples};
+use super::super::handshake::{self, HandshakeError, Introduction, MARK, Side, Versions};
+use super::{delta, header, introduction, me, samples};
 use crate::transport::{decode, encode};
 use membership_core::protocol::Message;
 
@@ -46,27 +46,27 @@ fn handshakes() {
     let now = handshake::encode(Versions { min: 1, max: 1 }, &introduction()).unwrap();
     let hello = frozen("hello", &now);
     assert_eq!(now, hello);
-    let unknown = Introduction {
+    let plain = Introduction {
         silo: None,
-        table_id: None,
-        version: 0,
-        authentication: Vec::new(),
+        fingerprint: Some(me().cluster.fingerprint()),
+        proofs: Vec::new(),
         ..introduction()
     };
-    let first = handshake::encode(Versions { min: 1, max: 1 }, &unknown).unwrap();
-    assert_eq!(first, frozen("hello-first", &first));
+    let first = handshake::encode(Versions { min: 1, max: 1 }, &plain).unwrap();
+    assert_eq!(first, frozen("hello-plain", &first));
     // The mark, 4 bytes of length, 1 of kind.
     assert_eq!(hello[..8], MARK);
+    assert_eq!(hello.get(13..), now.get(13..));
     assert_eq!(
-        handshake::check(&hello[13..], &unknown).unwrap(),
-        introduction()
+        handshake::check(&first[13..], &me(), Side::Dialled, None).unwrap(),
+        plain
     );
 
     let mut refusal = MARK.to_vec();
     frame::put(
         &mut refusal,
         Kind::Refuse,
-        &["this silo is of cluster `a/b`".as_bytes()],
+        &["this silo supports protocol versions 1 to 1, not 2 to 9".as_bytes()],
     );
     assert_eq!(refusal, frozen("refusal", &refusal));
 }
@@ -106,13 +106,22 @@ async fn frames() {
 
 #[test]
 fn a_newer_hello_is_understood_or_refused_by_its_versions() {
-    let me = introduction();
-    let newer = handshake::encode(Versions { min: 1, max: 9 }, &me).unwrap();
+    let plain = Introduction {
+        fingerprint: Some(me().cluster.fingerprint()),
+        ..introduction()
+    };
+    let check = |bytes: &[u8]| handshake::check(bytes, &me(), Side::Dialled, None);
+    let newer = handshake::encode(Versions { min: 1, max: 9 }, &plain).unwrap();
     let with_more_fields = [&newer[13..], b"and more"].concat();
-    assert_eq!(handshake::check(&with_more_fields, &me).unwrap(), me);
-    // Of a build without a common version, only the versions are read.
-    let alien = [2, 9, 0xff, 0xff];
-    let error = handshake::check(&alien, &me).unwrap_err();
+    assert_eq!(check(&with_more_fields).unwrap(), plain);
+    // Who is not believed is not told the versions either.
+    let alien = handshake::encode(Versions { min: 2, max: 9 }, &plain).unwrap();
+    let stranger = handshake::encode(Versions { min: 2, max: 9 }, &introduction()).unwrap();
+    assert!(matches!(
+        check(&stranger[13..]),
+        Err(HandshakeError::Cluster)
+    ));
+    let error = check(&alien[13..]).unwrap_err();
     assert!(
         error
             .to_string()

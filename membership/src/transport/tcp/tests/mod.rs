@@ -2,6 +2,7 @@
 
 mod corpus;
 mod damage;
+mod proofs;
 mod queues;
 
 use std::time::Duration;
@@ -12,7 +13,8 @@ use membership_core::{
     Rows, SharedSettings, SiloAddress, Suspicion, SuspicionReason, TableId, VersionRow, WallTime,
 };
 
-use super::handshake::Introduction;
+use super::handshake::{Introduction, Me};
+use crate::transport::Hello;
 
 fn silo(text: &str) -> SiloAddress {
     text.parse().unwrap()
@@ -228,13 +230,19 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
 
 fn introduction() -> Introduction {
     Introduction {
-        cluster: "billing/blue".to_owned(),
-        fingerprint: 0x0123_4567_89ab_cdef,
         advertise: "10.0.3.9:7100".parse().unwrap(),
         instance: InstanceId::new(0xfeed),
         silo: Some(silo("10.0.3.9:7100@1763000000000")),
-        table_id: Some(TableId::new(7)),
-        version: 300,
-        authentication: vec![1, 2, 3],
+        fingerprint: None,
+        proofs: vec![[3; 32], [4; 32]],
     }
+}
+
+/// The one that gets these introductions, without TLS.
+fn me() -> Me {
+    Me::from(&Hello::new(
+        "billing/blue".parse().unwrap(),
+        "10.0.3.8:7100".parse().unwrap(),
+        InstanceId::new(1),
+    ))
 }

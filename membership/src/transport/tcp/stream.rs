@@ -1,0 +1,128 @@
+//! The bytes of one connection: plain, or within TLS.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+/// The most bytes that are taken from somebody who has not proven who it is: a TLS handshake with
+/// raw keys and a hello together have about 1 KiB.
+pub(super) const MAX_FROM_STRANGERS: usize = 4096;
+
+/// A TCP connection that ends when a stranger sends too much. It counts what the system received,
+/// below TLS.
+#[derive(Debug)]
+pub(super) struct Metered {
+    inner: TcpStream,
+    left: usize,
+}
+
+impl Metered {
+    pub(super) fn new(inner: TcpStream) -> Self {
+        // Without this option a probe may wait for the acknowledgement of the one before. The
+        // transport also works on a system that does not support it.
+        let _ = inner.set_nodelay(true);
+        Self {
+            inner,
+            left: MAX_FROM_STRANGERS,
+        }
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            return Poll::Ready(Err(io::Error::other(
+                "it sent more than 4 KiB before it proved who it is",
+            )));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        if self.left != usize::MAX {
+            self.left = self.left.saturating_sub(buf.filled().len() - before);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// The bytes of one connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(Metered),
+    Secured(Box<TlsStream<Metered>>),
+}
+
+impl Stream {
+    /// The peer has proven who it is: it may send as much as it likes.
+    pub(super) fn trust(&mut self) {
+        match self {
+            Self::Plain(stream) => stream.left = usize::MAX,
+            Self::Secured(stream) => stream.get_mut().0.left = usize::MAX,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Secured(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Secured(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Secured(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Secured(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
