@@ -134,6 +134,7 @@ fn everything() {
         refused_too_many: 2,
         ..TransportStats::default()
     };
+    view_withdrawn();
     transport(&TransportStats::default(), &later);
 }
 

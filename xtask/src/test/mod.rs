@@ -22,9 +22,8 @@ use shares::{SHARES, Share};
 /// and names the rest at the end.
 #[derive(clap::Args)]
 pub struct Test {
-    /// Only these shares of the tests: memory, sqlite, redis, valkey, postgres, mariadb (or mysql),
-    /// dynamodb (or dynamo), mongodb, mongodb-set (three members), azure-table (or azurite), etcd,
-    /// etcd-set, zookeeper (or zk), zookeeper-set (three servers), consul, consul-set, cassandra.
+    /// Only these shares of the tests: a store (redis, postgres, mysql, zk...), a set-up of it
+    /// (mongodb-set, etcd-set...), or program, library, launcher, xtask... A wrong name lists all.
     /// Several, or separated by commas. What this machine cannot test is then an error.
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = shares::named)]
     only: Vec<&'static Share>,
