@@ -7,7 +7,7 @@ use membership_core::encoding::encode_version_row;
 use membership_core::{
     ClusterName, CommitOutcome, CommitRequest, Conflict, Decision, Durability, Guarantees, HeartbeatWrite, InitializeRequest,
     MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, SiloAddress, Snapshot,
-    TableError, TableErrorKind, TableLimits, VersionRow, VersionToken, usable_version_row,
+    TableError, TableErrorKind, TableLimits, VersionToken, usable_version_row,
 };
 use membership_provider::{Provider, StoreProvider};
 
