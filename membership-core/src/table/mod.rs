@@ -89,6 +89,12 @@ pub struct ReadRequest {
     pub barrier: bool,
     /// Whether to read over a new connection, to an address resolved anew: the last answer is in
     /// doubt, because it may have come from a server that was deposed and does not know it.
+    ///
+    /// The read does not wait for any connection that existed before it, and ends in the usual
+    /// time. Operations that begin after it use the new connection, too. What is under way goes on
+    /// over the connection that it was sent on, which is closed afterwards. A store without
+    /// connections opens what it reads anew, or has nothing to do; a client that the application
+    /// made keeps its connections where only the application can replace them.
     pub new_connection: bool,
 }
 

@@ -220,6 +220,10 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection {
+            let reconnected = self.documents.reconnect().await;
+            reconnected.map_err(|e| e.during(Operation::Read).of_a_read())?;
+        }
         let (loaded, heartbeats) = self
             .load(request.heartbeats, request.barrier, Operation::Read)
             .await?;

@@ -93,6 +93,17 @@ pub trait DocumentStore: Send + Sync + 'static {
         Ok(())
     }
 
+    /// From now on requests take a new connection, to an address resolved anew
+    /// ([`ReadRequest::new_connection`](crate::ReadRequest::new_connection)). Requests under way
+    /// keep theirs, which is closed after them. The default does nothing, for a store without
+    /// connections.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    async fn reconnect(&self) -> Result<(), TableError> {
+        Ok(())
+    }
+
     /// Loads the document, with all heartbeats if requested. When its revision is `known`, the
     /// store may answer [`Stored::Unchanged`]. With `barrier` the load is linearizable.
     ///
