@@ -87,6 +87,11 @@ impl Exchanges {
         self.ids
     }
 
+    /// The newest connection; 0 before the first one.
+    pub fn newest(&self) -> u64 {
+        self.ids
+    }
+
     /// The client has closed the connection. Returns true if an answer is still due: until then the
     /// server works on the request.
     pub fn client_closed(&mut self, id: u64) -> bool {

@@ -25,6 +25,7 @@
 //!
 //! Only clients are counted, and only clients are hit by faults between a client and a server: the
 //! fault of an exchange, [`freeze_way`](Proxy::freeze_way),
+//! [`freeze_connections`](Proxy::freeze_connections),
 //! [`cut_connections`](Proxy::cut_connections), [`set_delay`](Proxy::set_delay). Links stay whole
 //! meanwhile. [`freeze`](Proxy::freeze) and [`set_away`](Proxy::set_away) are different: they make
 //! the servers themselves frozen or unreachable, for each other too.

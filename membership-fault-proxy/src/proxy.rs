@@ -220,6 +220,14 @@ impl Proxy {
         self.0.shared.change(|state| state.frozen = true);
     }
 
+    /// Holds all bytes of the connections that clients have now, in both directions. They stay, and
+    /// new ones work: as if the address led to another server now.
+    pub fn freeze_connections(&self) {
+        self.0
+            .shared
+            .change(|state| state.frozen_up_to = state.exchanges.newest());
+    }
+
     /// Holds the bytes of one direction between clients and servers.
     pub fn freeze_way(&self, way: Way) {
         self.0.shared.change(|state| match way {

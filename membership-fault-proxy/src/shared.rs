@@ -15,6 +15,8 @@ pub(crate) struct State {
     pub away: Option<Away>,
     /// The servers are frozen, and their links with them.
     pub frozen: bool,
+    /// The connections of clients up to this one are frozen; later ones are not.
+    pub frozen_up_to: u64,
     /// Delay of each piece between clients and servers: requests, answers.
     pub delays: (Duration, Duration),
     /// Recognizes the client's own monitoring by the first bytes of a connection.
@@ -40,7 +42,7 @@ impl State {
 
     /// Nothing is held any more.
     pub fn release(&mut self) {
-        self.frozen = false;
+        (self.frozen, self.frozen_up_to) = (false, 0);
         (self.exchanges.hold_requests, self.exchanges.hold_answers) = (false, false);
     }
 }
@@ -121,7 +123,7 @@ impl Shared {
                 Way::Requests => state.exchanges.hold_requests,
                 Way::Answers => state.exchanges.hold_answers,
             };
-            !state.frozen && (link || !held)
+            !state.frozen && (link || !held && connection > state.frozen_up_to)
         };
         let (passes, watched) = {
             let state = self.state();

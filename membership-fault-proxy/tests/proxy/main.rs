@@ -130,6 +130,22 @@ async fn freezes_and_thaws() {
 }
 
 #[tokio::test]
+async fn freezes_the_connections_there_are_and_no_new_one() {
+    let (echo, proxy, mut client) = start().await;
+    client.ask("one").await.unwrap();
+    proxy.freeze_connections();
+    client.send("two").await.unwrap();
+    assert!(proxy.holds(SOON).await);
+    let mut other = Client::connect(proxy.address()).await.unwrap();
+    assert_eq!(other.ask("three").await.unwrap(), "three");
+    client.receives_nothing().await;
+    echo.has_received(2).await;
+    proxy.heal();
+    assert_eq!(client.receive().await.unwrap(), "two");
+    assert_eq!(client.ask("four").await.unwrap(), "four");
+}
+
+#[tokio::test]
 async fn holds_one_request_or_one_answer() {
     for (fault, arrives) in [(Fault::HoldRequest, 0), (Fault::HoldAnswer, 1)] {
         let (echo, proxy, mut client) = start().await;
