@@ -33,6 +33,7 @@ mod hints;
 #[cfg(feature = "http")]
 pub mod http;
 mod provider;
+mod replaceable;
 mod rows;
 mod secrets;
 mod timeouts;
@@ -46,6 +47,7 @@ pub use error::{causes, gone_since, innermost, one_line, unanswered};
 pub use heartbeat::LastWritten;
 pub use hints::{HintSource, Hints, Notifier};
 pub use provider::{Provider, StoreProvider};
+pub use replaceable::Replaceable;
 pub use rows::{StoredHeartbeats, decode_row, merge_rows, shown_heartbeats, stored_heartbeat};
 pub use secrets::{Secret, Secrets, hidden};
 pub use timeouts::{Timeouts, check_timeout};
