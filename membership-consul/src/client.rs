@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use membership_core::{ClusterName, Operation, TableError, TableErrorKind, TableLimits};
 use membership_provider::http::NoAnswer;
-use membership_provider::{Endpoint, Hints, LastWritten, SnapshotCache, unanswered};
+use membership_provider::{Endpoint, Hints, LastWritten, Replaceable, SnapshotCache, unanswered};
 use reqwest::Method;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
@@ -128,7 +128,7 @@ impl Answer {
 
 /// Requests to the servers.
 pub(crate) struct Client {
-    http: reqwest::Client,
+    pub(crate) http: Replaceable<reqwest::Client>,
     scheme: &'static str,
     servers: Vec<Endpoint>,
     token: Option<HeaderValue>,
@@ -151,7 +151,7 @@ impl Client {
             .map(|(name, value)| format!("&{name}={}", path(value)))
             .collect();
         Ok(Self {
-            http: config.http_client()?,
+            http: Replaceable::new(config.http_client()?),
             scheme: config.scheme(),
             servers: config.endpoints(),
             token: config.header()?,
@@ -280,7 +280,8 @@ impl Client {
             request.path,
             self.parameters
         );
-        let mut sent = self.http.request(request.method.clone(), url);
+        let http = self.http.current();
+        let mut sent = http.request(request.method.clone(), url);
         if let Some(token) = &self.token {
             sent = sent.header("X-Consul-Token", token.clone());
         }

@@ -59,6 +59,9 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection {
+            self.client.http.replace(self.config.http_client()?);
+        }
         let found = self.read_all(self.client.deadline()).await?;
         let row = found.usable(request.known.as_ref())?;
         self.heartbeats.learn(found.indexes());

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use membership_core::{ClusterName, Operation, Snapshot, TableError, TableErrorKind, TableLimits};
-use membership_provider::{Endpoint, Hints, LastWritten, SnapshotCache, json, unanswered};
+use membership_provider::{
+    Endpoint, Hints, LastWritten, Replaceable, SnapshotCache, json, unanswered,
+};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client as HttpClient, Response};
 use serde::Serialize;
@@ -154,7 +156,7 @@ impl Inner {
 
 /// Requests to the members.
 pub(crate) struct Client {
-    http: HttpClient,
+    pub(crate) http: Replaceable<HttpClient>,
     members: Vec<Member>,
     /// The member that answered last.
     preferred: AtomicUsize,
@@ -186,7 +188,7 @@ impl Client {
             at: member.to_string(),
         };
         Ok(Self {
-            http: config.http_client()?,
+            http: Replaceable::new(config.http_client()?),
             members: config.members.iter().map(member).collect(),
             preferred: AtomicUsize::new(0),
             login: config.credentials.clone().map(Login::new),
@@ -318,6 +320,7 @@ impl Client {
     ) -> Result<Response, Failure> {
         let mut request = self
             .http
+            .current()
             .post(format!("{}{path}", member.url))
             .header(CONTENT_TYPE, "application/json")
             .header(HAS_LEADER, "true");

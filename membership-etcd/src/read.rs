@@ -29,6 +29,9 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection {
+            self.client.http.replace(self.config.http_client()?);
+        }
         let (keys, known) = (&self.keys, request.known.as_ref());
         let cached = known.and_then(|known| self.cache.of(known));
         let heartbeats = request.heartbeats.then(|| Op::range(keys.heartbeats()));
