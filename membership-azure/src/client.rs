@@ -10,15 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
+use async_trait::async_trait;
 use azure_core::http::headers::HeaderName;
 use azure_core::http::{
-    ClientOptions, Context, Method, Pipeline, PipelineSendOptions, Request, RetryOptions,
-    Transport, Url,
+    AsyncRawResponse, ClientOptions, Context, HttpClient, Method, Pipeline, PipelineSendOptions,
+    Request, RetryOptions, Transport, Url,
 };
 use membership_core::{
     ClusterName, Heartbeats, Snapshot, TableError, TableErrorKind, TableLimits, VersionToken,
 };
-use membership_provider::{FullRead, SnapshotCache, install_crypto_provider, read_file};
+use membership_provider::{
+    FullRead, Replaceable, SnapshotCache, install_crypto_provider, read_file,
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::STORE;
@@ -40,6 +43,8 @@ const VERSION: &str = "2019-02-02";
 /// The connection to one table.
 pub(crate) struct Client {
     pipeline: Pipeline,
+    /// None where the application gave a transport.
+    http: Option<Arc<Http>>,
     /// URL of the service, without a closing slash.
     pub(crate) service: String,
     /// URL of the table.
@@ -93,9 +98,12 @@ impl Client {
     fn new(config: &AzureTableConfig) -> Result<Self, TableError> {
         config.validate()?;
         let endpoint = config.endpoint_url()?;
-        let transport = match &config.transport {
-            Some(transport) => transport.clone(),
-            None => Transport::new(Arc::new(http_client(config, &endpoint)?)),
+        let (transport, http) = match &config.transport {
+            Some(transport) => (transport.clone(), None),
+            None => {
+                let http = Arc::new(Http(Replaceable::new(http_client(config, &endpoint)?)));
+                (Transport::new(http.clone()), Some(http))
+            }
         };
         let options = ClientOptions {
             transport: Some(transport),
@@ -135,6 +143,7 @@ impl Client {
         };
         Ok(Self {
             pipeline,
+            http,
             table_url: format!("{service}/{}", config.table),
             service,
             table: config.table.clone(),
@@ -143,6 +152,17 @@ impl Client {
             timeout: config.timeouts.operation(),
             nonce: AtomicU64::new(u64::from(std::process::id()) << 32),
         })
+    }
+
+    /// From now on requests take new connections. Credentials and their tokens stay.
+    ///
+    /// # Errors
+    /// `Configuration`
+    pub(crate) fn reconnect(&self, config: &AzureTableConfig) -> Result<(), TableError> {
+        if let Some(Http(http)) = self.http.as_deref() {
+            http.replace(http_client(config, &config.endpoint_url()?)?);
+        }
+        Ok(())
     }
 
     /// When an operation that begins now must end, however many requests it takes.
@@ -222,6 +242,17 @@ impl Client {
     /// The error that an answer means.
     pub(crate) fn failed(&self, answer: &Answer) -> TableError {
         refused(&answer.refusal(), &self.endpoint)
+    }
+}
+
+/// The HTTP client under the pipeline and under the credentials.
+#[derive(Debug)]
+struct Http(Replaceable<reqwest::Client>);
+
+#[async_trait]
+impl HttpClient for Http {
+    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
+        self.0.current().execute_request(request).await
     }
 }
 

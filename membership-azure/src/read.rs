@@ -64,6 +64,9 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection {
+            self.client.reconnect(&self.config)?;
+        }
         let deadline = self.client.deadline();
         let reader = self.reader(deadline, request.known.as_ref(), request.heartbeats);
         let wanted = |heartbeats| request.heartbeats.then_some(heartbeats);
