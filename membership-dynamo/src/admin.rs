@@ -122,7 +122,7 @@ impl Client {
             items.push(TransactWriteItem::builder().put(put).build());
         }
         let request = || {
-            let request = self.sdk.transact_write_items();
+            let request = self.sdk().transact_write_items();
             request.set_transact_items(Some(items.clone())).send()
         };
         match self.send(true, request).await {
@@ -138,7 +138,7 @@ impl Client {
     /// Marks the version row as being deleted; false where there is none.
     async fn mark_deleting(&self) -> Result<bool, TableError> {
         let request = || {
-            self.sdk
+            self.sdk()
                 .update_item()
                 .table_name(&self.table)
                 .set_key(Some(self.key(keys::VERSION_ROW)))
@@ -202,7 +202,7 @@ impl Client {
         }
         for turn in 0..COLLISIONS {
             let request = || {
-                let write = self.sdk.batch_write_item();
+                let write = self.sdk().batch_write_item();
                 write.request_items(&self.table, left.clone()).send()
             };
             let answer = self.send(true, request).await?;
@@ -220,7 +220,7 @@ impl Client {
     /// Removes the marked version row, unless another caller has, and perhaps created a new one.
     async fn remove_version_row(&self) -> Result<(), TableError> {
         let request = || {
-            self.sdk
+            self.sdk()
                 .delete_item()
                 .table_name(&self.table)
                 .set_key(Some(self.key(keys::VERSION_ROW)))

@@ -47,7 +47,7 @@ impl Baseline for DynamoBaseline {
         let mut item = self.key.clone();
         item.insert(keys::TEXT.to_owned(), codec::text(CONTENT));
         let client = &self.client;
-        let put = client.sdk.put_item().table_name(&client.table);
+        let put = client.sdk().put_item().table_name(&client.table);
         let put = put.set_item(Some(item));
         let written = client.send(true, || put.clone().send()).await;
         written
@@ -57,7 +57,7 @@ impl Baseline for DynamoBaseline {
 
     async fn read(&self) -> Result<(), TableError> {
         let client = &self.client;
-        let get = client.sdk.get_item().table_name(&client.table);
+        let get = client.sdk().get_item().table_name(&client.table);
         let get = get.consistent_read(true).set_key(Some(self.key.clone()));
         let read = client.send(false, || get.clone().send()).await;
         read.map(drop)
@@ -66,7 +66,7 @@ impl Baseline for DynamoBaseline {
 
     async fn remove(&self) -> Result<(), TableError> {
         let client = &self.client;
-        let delete = client.sdk.delete_item().table_name(&client.table);
+        let delete = client.sdk().delete_item().table_name(&client.table);
         let delete = delete.set_key(Some(self.key.clone()));
         match client.send(true, || delete.clone().send()).await {
             Err(failed) if failed.error.kind() != TableErrorKind::NotInitialized => {

@@ -17,7 +17,7 @@ use aws_sdk_dynamodb::config::{Builder, Credentials as Keys, StalledStreamProtec
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::AttributeValue;
 use membership_core::{ClusterName, CommitRequest, TableError, TableLimits, VersionToken};
-use membership_provider::{Credentials, FullRead, SnapshotCache, unanswered};
+use membership_provider::{Credentials, FullRead, Replaceable, SnapshotCache, unanswered};
 use tokio::time::{Instant, timeout_at};
 
 use crate::STORE;
@@ -35,7 +35,7 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// The connection to one cluster's partition.
 pub(crate) struct Client {
-    pub(crate) sdk: Sdk,
+    sdk: Replaceable<Sdk>,
     /// The table's name.
     pub(crate) table: String,
     /// The cluster, as the partition's key.
@@ -66,12 +66,24 @@ impl Client {
             }
         };
         Ok(Self {
-            sdk,
+            sdk: Replaceable::new(sdk),
             table: config.table.clone(),
             cluster: cluster.to_string(),
             endpoint,
             timeout: config.timeouts.operation(),
         })
+    }
+
+    /// The SDK's client for one request.
+    pub(crate) fn sdk(&self) -> Sdk {
+        self.sdk.current()
+    }
+
+    /// From now on requests take new connections, unless the application gave an HTTP client of its
+    /// own. Region and credentials stay.
+    pub(crate) fn reconnect(&self) {
+        self.sdk
+            .replace(Sdk::from_conf(self.sdk().config().clone()));
     }
 
     /// Sends a request and waits for its answer, at most for the operation timeout.

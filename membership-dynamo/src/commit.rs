@@ -192,7 +192,7 @@ impl Inner {
         let mut token = Some(token(&self.client.cluster, request));
         for _ in 0..2 {
             let send = || {
-                let transaction = self.client.sdk.transact_write_items();
+                let transaction = self.client.sdk().transact_write_items();
                 transaction
                     .set_transact_items(Some(items.clone()))
                     .set_client_request_token(token.clone())

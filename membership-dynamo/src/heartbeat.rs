@@ -56,7 +56,7 @@ impl Client {
     ) -> Result<bool, TableError> {
         let request = || {
             let update = self
-                .sdk
+                .sdk()
                 .update_item()
                 .table_name(&self.table)
                 .set_key(Some(self.key(name)))

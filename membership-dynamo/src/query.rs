@@ -42,7 +42,7 @@ impl Client {
     /// A consistent query of this cluster's items.
     pub(crate) fn select(&self, condition: &str, values: &[(&str, &str)]) -> QueryFluentBuilder {
         let mut query = self
-            .sdk
+            .sdk()
             .query()
             .table_name(&self.table)
             .consistent_read(true)
@@ -99,7 +99,7 @@ impl Client {
     /// The version row, and nothing else.
     pub(crate) async fn version(&self) -> Result<Option<Stored>, TableError> {
         let request = || {
-            let get = self.sdk.get_item().table_name(&self.table);
+            let get = self.sdk().get_item().table_name(&self.table);
             let get = get.consistent_read(true);
             get.set_key(Some(self.key(keys::VERSION_ROW))).send()
         };
@@ -134,7 +134,7 @@ impl Client {
             gets.push(get.build());
         }
         let request = || {
-            let request = self.sdk.transact_get_items();
+            let request = self.sdk().transact_get_items();
             request.set_transact_items(Some(gets.clone())).send()
         };
         match self.send(false, request).await {
@@ -161,7 +161,7 @@ impl Client {
                 let keys = keys.set_keys(Some(left.clone()));
                 let keys = keys.build().map_err(malformed)?;
                 let request = || {
-                    let get = self.sdk.batch_get_item();
+                    let get = self.sdk().batch_get_item();
                     get.request_items(&self.table, keys.clone()).send()
                 };
                 let answer = self.send(false, request).await?;

@@ -45,6 +45,9 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection {
+            self.client.reconnect();
+        }
         match &request.known {
             Some(known) => self.read_since(known, request.heartbeats).await,
             None => {

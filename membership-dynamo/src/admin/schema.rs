@@ -76,7 +76,7 @@ impl Client {
     /// `ForeignTable` where it has other keys, `Configuration` where it is replicated, or the error
     /// of the store.
     async fn inspect(&self) -> Result<TableState, TableError> {
-        let request = || self.sdk.describe_table().table_name(&self.table).send();
+        let request = || self.sdk().describe_table().table_name(&self.table).send();
         match self.send(false, request).await {
             Ok(answer) => match answer.table {
                 Some(table) => self.state_of(&table),
@@ -154,7 +154,7 @@ impl Client {
         &self,
         capacity: Option<(u32, u32)>,
     ) -> Result<Option<TableError>, TableError> {
-        let mut create = self.sdk.create_table().table_name(&self.table);
+        let mut create = self.sdk().create_table().table_name(&self.table);
         for (name, kind) in [(keys::CLUSTER, KeyType::Hash), (keys::ITEM, KeyType::Range)] {
             let attribute = AttributeDefinition::builder().attribute_name(name);
             let attribute = attribute.attribute_type(ScalarAttributeType::S).build();
