@@ -7,11 +7,12 @@
 //! another one's.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use membership_core::{
     ClusterName, Operation, Recency, TableError, TableErrorKind as Kind, TableLimits,
 };
-use membership_provider::{Secrets, SnapshotCache, install_crypto_provider};
+use membership_provider::{Replaceable, Secrets, SnapshotCache, install_crypto_provider};
 use mongodb::bson::{Bson, Document, Timestamp, doc};
 use tokio::time::{Instant, timeout};
 
@@ -46,7 +47,7 @@ pub(crate) enum Deployment {
 
 /// What all clones of a table share.
 pub(crate) struct Inner {
-    client: mongodb::Client,
+    client: Replaceable<mongodb::Client>,
     pub(crate) config: MongoConfig,
     pub(crate) cluster: ClusterName,
     pub(crate) commands: Commands,
@@ -72,8 +73,9 @@ impl Inner {
         install_crypto_provider();
         let (address, secrets) = (config.address(), config.secrets());
         let client = config.client().await;
+        let client = client.map_err(|e| from_client(&e, &address, &secrets).of_a_read())?;
         let mut inner = Self {
-            client: client.map_err(|e| from_client(&e, &address, &secrets).of_a_read())?,
+            client: Replaceable::new(client),
             commands: Commands {
                 collection: config.collection_name(),
                 keys: Keys::new(&cluster),
@@ -144,6 +146,28 @@ impl Inner {
         answer.map_err(|e| e.during(during))
     }
 
+    /// From now on commands use a new client: it looks for the primary again, over connections of
+    /// its own. The application's client stays.
+    ///
+    /// # Errors
+    /// Never `OutcomeUnknown`.
+    pub(crate) async fn reconnect(&self) -> Result<(), TableError> {
+        let at = &self.address;
+        let late = |_| error(Kind::Unavailable, format!("{at} was not found in time"));
+        let client = timeout(self.time_left(), self.config.client()).await;
+        let client = client.map_err(late)?;
+        let failed = |e| from_client(&e, at, &self.secrets).of_a_read();
+        self.client.replace(client.map_err(failed)?);
+        Ok(())
+    }
+
+    /// The time that is left for the operation under way.
+    fn time_left(&self) -> Duration {
+        DEADLINE
+            .try_with(|deadline| deadline.saturating_duration_since(Instant::now()))
+            .unwrap_or(self.config.timeouts.operation())
+    }
+
     /// Sends a command that only reads.
     ///
     /// # Errors
@@ -181,10 +205,8 @@ impl Inner {
     }
 
     async fn send(&self, database: &str, command: Document) -> Result<Document, TableError> {
-        let (database, at) = (self.client.database(database), &self.address);
-        let limit = DEADLINE
-            .try_with(|deadline| deadline.saturating_duration_since(Instant::now()))
-            .unwrap_or(self.config.timeouts.operation());
+        let (database, at) = (self.client.current().database(database), &self.address);
+        let limit = self.time_left();
         if limit.is_zero() {
             let all = self.config.timeouts.operation();
             let message = format!("the time of {all:?} was over before {at} was asked");

@@ -25,6 +25,9 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection {
+            self.reconnect().await?;
+        }
         match self.read_once(request, request.barrier).await {
             Err(e) if self.may_be_stale(request.barrier, &e) => self.read_once(request, true).await,
             other => other,
