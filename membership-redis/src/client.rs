@@ -50,7 +50,7 @@ impl Inner {
         config.validate()?;
         let keys = Keys::new(&config.prefix, &cluster);
         let client = Arc::new(Client::new(&config, &keys.version)?);
-        timeout_at(config.timeouts.deadline(), client.connection())
+        timeout_at(config.timeouts.deadline(), client.connection(false))
             .await
             .map_err(|_| client.no_answer(false).at(config.endpoints()))??;
         if config.durability == Durability::Kept {
@@ -86,6 +86,8 @@ pub(crate) struct Request<'a> {
     pub(crate) writes: bool,
     /// Whether replicas must confirm it.
     pub(crate) confirmed: bool,
+    /// Whether it takes a new connection.
+    pub(crate) reconnects: bool,
 }
 
 impl Request<'static> {
@@ -97,6 +99,7 @@ impl Request<'static> {
             script: None,
             writes: false,
             confirmed: false,
+            reconnects: false,
         }
     }
 
@@ -204,11 +207,8 @@ impl Client {
     }
 
     fn no_answer(&self, writes: bool) -> TableError {
-        unanswered(
-            STORE,
-            writes,
-            &format!("no answer within {:?}", self.timeout),
-        )
+        let why = format!("no answer within {:?}", self.timeout);
+        unanswered(STORE, writes, &why)
     }
 
     /// Sends a request and waits for the answer until the operation's timeout.
@@ -225,20 +225,19 @@ impl Client {
     async fn attempt(&self, request: &Request<'_>) -> Result<Answer, TableError> {
         let deadline = Instant::now() + self.timeout;
         let (mut load, mut repeated, mut asked) = (false, false, None);
+        let mut reconnects = request.reconnects;
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let connection = timeout_at(deadline, async {
                 match &asked {
-                    None => self.connection().await,
+                    None => self.connection(std::mem::take(&mut reconnects)).await,
                     Some(node) => self.connector.connect(node).await.map(Arc::new),
                 }
             })
             .await
             .map_err(|_| {
-                error(
-                    TableErrorKind::Unavailable,
-                    format!("no connection within {:?}", self.timeout),
-                )
+                let why = format!("no connection within {:?}", self.timeout);
+                error(TableErrorKind::Unavailable, why)
             })??;
             let endpoint = &connection.endpoint;
             let waiting = Waiting {
@@ -348,17 +347,22 @@ impl Client {
         current.clone()
     }
 
-    /// The connection; makes one if there is none.
+    /// The connection; makes one if there is none, or if it must be `new`. The one before ends with
+    /// the last request that uses it.
     ///
     /// # Errors
     /// Nothing was sent.
-    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, TableError> {
-        if let Some(connection) = self.live() {
+    pub(crate) async fn connection(&self, new: bool) -> Result<Arc<Connection>, TableError> {
+        let existing = || self.live().filter(|_| !new);
+        if let Some(connection) = existing() {
             return Ok(connection);
         }
         let _turn = self.connecting.lock().await;
-        if let Some(connection) = self.live() {
+        if let Some(connection) = existing() {
             return Ok(connection);
+        }
+        if new {
+            self.topology.ask_another();
         }
         let connection = Arc::new(self.topology.connect(&self.connector).await?);
         tracing::debug!(server = %connection.endpoint, "connected");

@@ -25,7 +25,7 @@ impl Inner {
             &[&keys.version, &keys.rows, &keys.heartbeats, &keys.cell],
             false,
         );
-        call.confirmed = barrier;
+        (call.confirmed, call.reconnects) = (barrier, request.new_connection);
         call.command
             .arg(&codec::token(known))
             .arg(flag(request.heartbeats))

@@ -90,9 +90,14 @@ impl Topology {
         matches!(self.kind, Kind::Cluster { .. })
     }
 
-    /// The server is no master, or does not answer: the next search begins with another sentinel.
+    /// The server is no master, does not answer, or is in doubt: the next search begins with another
+    /// sentinel or node.
     pub(crate) fn ask_another(&self) {
         self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut nodes = self.nodes();
+        if nodes.len() > 1 {
+            nodes.rotate_left(1);
+        }
     }
 
     fn nodes(&self) -> MutexGuard<'_, Vec<Endpoint>> {
