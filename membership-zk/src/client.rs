@@ -1,10 +1,11 @@
 //! The session with ZooKeeper, and requests that end in time. Clauses T5, T13, T14.
 //!
 //! A table keeps one session. The driver restores it over broken connections, but not after it has
-//! expired; then, and only then, it is replaced: what was sent over a live session may still
-//! arrive. A request is given to the driver only while it is connected, because it would keep the
-//! request and send it later. The driver has no timeout of its own and still sends requests whose
-//! caller gave up, so that a write without an answer in time may happen.
+//! expired; then it is replaced. A live session is replaced only for a read that asks for a new
+//! connection, because what was sent over it may still arrive. A request is given to the driver
+//! only while it is connected, because it would keep the request and send it later. The driver has
+//! no timeout of its own and still sends requests whose caller gave up, so that a write without an
+//! answer in time may happen.
 //!
 //! A task of the runtime in which the session was opened does the driver's work. If that task
 //! ended, the session looks connected for ever. Requests then fail with an error that a live
@@ -157,6 +158,10 @@ impl Held {
             caught_up: Arc::default(),
         }
     }
+
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.caught_up, &other.caught_up)
+    }
 }
 
 /// A connected session for one operation.
@@ -188,7 +193,23 @@ impl Client {
     /// # Errors
     /// Why there is none in time. Nothing was sent.
     pub(crate) async fn session(&self) -> Result<Session<'_>, TableError> {
+        self.connected(Instant::now() + self.config.timeout()).await
+    }
+
+    /// The same with a new session, to any of the servers, unless the application made the client.
+    /// The session before is closed after the last request that uses it.
+    ///
+    /// # Errors
+    /// As [`session`](Self::session).
+    pub(crate) async fn new_session(&self) -> Result<Session<'_>, TableError> {
         let deadline = Instant::now() + self.config.timeout();
+        if let Servers::Named(_) = self.config.servers() {
+            self.open(deadline, true).await?;
+        }
+        self.connected(deadline).await
+    }
+
+    async fn connected(&self, deadline: Instant) -> Result<Session<'_>, TableError> {
         loop {
             let held = self.current().clone();
             if let Some(held) = held {
@@ -215,12 +236,12 @@ impl Client {
                     _ => {}
                 }
             }
-            self.open(deadline).await?;
+            self.open(deadline, false).await?;
         }
     }
 
-    /// Opens a session unless another caller did.
-    async fn open(&self, deadline: Instant) -> Result<(), TableError> {
+    /// Opens a session; unless it must be `new`, only if no other caller did.
+    async fn open(&self, deadline: Instant, new: bool) -> Result<(), TableError> {
         let limit = self.config.timeout();
         let late = |_| error(Kind::Unavailable, format!("no session within {limit:?}"));
         // The rest of the time is for finding out why it failed.
@@ -228,12 +249,8 @@ impl Client {
         let _turn = timeout_at(deadline, self.opening.lock())
             .await
             .map_err(late)?;
-        let terminated = |held: &Held| held.driver.state().is_terminated();
-        if self
-            .current()
-            .as_ref()
-            .is_some_and(|held| !terminated(held))
-        {
+        let lives = |held: &Held| !held.driver.state().is_terminated();
+        if !new && self.current().as_ref().is_some_and(lives) {
             return Ok(());
         }
         let Servers::Named(servers) = self.config.servers() else {
@@ -317,9 +334,8 @@ impl Client {
     /// Forgets this session, unless it is the application's, which is not ours to replace.
     fn forget(&self, session: &Held) {
         let mut current = self.current();
-        let same = |held: &Held| Arc::ptr_eq(&held.caught_up, &session.caught_up);
         let ours = matches!(self.config.servers(), Servers::Named(_));
-        if ours && current.as_ref().is_some_and(same) {
+        if ours && current.as_ref().is_some_and(|held| held.is(session)) {
             *current = None;
         }
     }
@@ -328,6 +344,12 @@ impl Client {
 impl Session<'_> {
     pub(crate) const fn driver(&self) -> &zookeeper_client::Client {
         &self.held.driver
+    }
+
+    /// Whether it is still the one that new operations use.
+    pub(crate) fn is_current(&self) -> bool {
+        let current = self.client.current();
+        current.as_ref().is_some_and(|held| held.is(&self.held))
     }
 
     /// The same session with the time of an operation that starts now.

@@ -16,7 +16,7 @@ use crate::client::{Session, Watch};
 use crate::error::{error, failed};
 
 impl Watch {
-    /// Watches until the session ends.
+    /// Watches until the session ends, or another one takes its place.
     async fn watch(&self, notifier: &Notifier) -> Result<TableError, TableError> {
         let session = self.client.session().await?;
         let mut watcher = self.set(&session).await?;
@@ -36,6 +36,9 @@ impl Watch {
             }
             // Changes before a watch is set are not reported.
             notifier.notify();
+            if !session.is_current() {
+                return Ok(error(Kind::Unavailable, "there is a newer session"));
+            }
         }
     }
 

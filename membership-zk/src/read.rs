@@ -20,7 +20,10 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let session = self.client.session().await?;
+        let session = match request.new_connection {
+            true => self.client.new_session().await?,
+            false => self.client.session().await?,
+        };
         let mut barrier = request.barrier || !session.is_caught_up();
         loop {
             if barrier {
