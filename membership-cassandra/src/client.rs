@@ -105,13 +105,22 @@ impl Client {
         &self,
         deadline: Instant,
     ) -> Result<Arc<Connection>, TableError> {
-        if let Some(connection) = self.usable() {
-            return Ok(connection);
+        match self.usable() {
+            Some(connection) => Ok(connection),
+            None => self.open(deadline, false).await,
         }
+    }
+
+    /// Opens a session; unless it must be `new`, only if no other caller did. The one before ends
+    /// with the last request that uses it.
+    pub(crate) async fn open(
+        &self,
+        deadline: Instant,
+        new: bool,
+    ) -> Result<Arc<Connection>, TableError> {
         let connecting = async {
             let _one = self.connecting.lock().await;
-            // Another caller may have opened it meanwhile.
-            if let Some(connection) = self.usable() {
+            if let Some(connection) = self.usable().filter(|_| !new) {
                 return Ok(connection);
             }
             let connection = Arc::new(Connection {

@@ -21,6 +21,11 @@ impl Inner {
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let (deadline, known) = (self.client.deadline(), request.known.as_ref());
+        if request.new_connection {
+            // No node can answer alone: a majority decides each serial read. But the names may lead
+            // to other nodes by now, for example to a restored copy.
+            self.client.open(deadline, true).await?;
+        }
         let heartbeats = || self.heartbeats(request.heartbeats, deadline);
         let seen = self.cache.latest();
         let large = seen.as_ref().filter(|seen| {
