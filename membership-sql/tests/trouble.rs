@@ -7,7 +7,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use membership_core::{HeartbeatWrite, MembershipTable, ReadRequest, TableErrorKind};
+use membership_core::{HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, TableErrorKind};
 use membership_sql::{SqliteConfig, SqliteTable};
 use support::*;
 
@@ -82,6 +82,53 @@ async fn a_replaced_file_is_reported_even_with_the_same_content() {
         other.commit(&insert(&later, [9])).await.unwrap_err().kind(),
         TableErrorKind::TableRolledBack
     );
+}
+
+/// The open file does not count: what the path leads to does.
+#[tokio::test]
+async fn a_read_over_a_new_connection_shows_the_file_that_is_there_now() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 2).await;
+    let copy = place.beside("copy.db");
+    let vacuum = "VACUUM INTO ?1";
+    place
+        .shell()
+        .execute(vacuum, [copy.to_str().unwrap()])
+        .unwrap();
+    let later = commit(&table, &insert(&token, [7])).await;
+    let anew = ReadRequest::all().with_new_connection(true);
+    let rows = async || match table.read(&anew).await.unwrap() {
+        ReadAnswer::Snapshot { snapshot, .. } => snapshot.rows.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(rows().await, 3);
+    for overwrites in [true, false] {
+        place.remove_log();
+        if overwrites {
+            std::fs::copy(&copy, place.path()).unwrap();
+        } else {
+            place.remove_file();
+            std::fs::copy(&copy, place.path()).unwrap();
+            assert_eq!(read_kind(&table).await, TableErrorKind::TableReplaced);
+        }
+        assert_eq!(rows().await, 2);
+        assert_eq!(
+            table.commit(&insert(&later, [8])).await.unwrap_err().kind(),
+            TableErrorKind::TableRolledBack
+        );
+        assert_eq!(read(&place.open().await).await.0.rows.len(), 2);
+    }
+    commit(&table, &insert(&token, [9])).await;
+    place.remove_file();
+    assert_eq!(
+        table.read(&anew).await.unwrap_err().kind(),
+        TableErrorKind::NotInitialized
+    );
+    assert_eq!(
+        table.commit(&insert(&token, [5])).await.unwrap_err().kind(),
+        TableErrorKind::TableReplaced
+    );
+    assert!(!place.path().exists());
 }
 
 #[tokio::test]

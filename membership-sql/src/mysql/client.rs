@@ -46,7 +46,7 @@ pub(super) struct Inner {
     pub(super) reads: Slot,
     /// For everything else.
     pub(super) writes: Slot,
-    /// How often connections were found broken.
+    /// How often connections were found broken or are in doubt.
     generation: AtomicU64,
     facts: Mutex<Facts>,
 }
@@ -144,6 +144,21 @@ impl Inner {
         let answer = timeout_at(Instant::now() + limit, run).await;
         let answer = answer.map_err(late).and_then(|answer| answer);
         answer.map_err(|e| e.during(W::OPERATION).at(self.config.address()))
+    }
+
+    /// Runs a read over a new connection, which the next operations use, too.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(super) async fn run_anew<W: Work>(&self, work: W) -> Result<W::Answer, TableError> {
+        // The operations under way keep their connections, and the next ones do not use those.
+        self.connections_broke();
+        let slot = Slot::default();
+        let answer = self.run(&slot, work).await;
+        if let Ok(mut reads) = self.reads.try_lock() {
+            *reads = slot.into_inner();
+        }
+        answer
     }
 
     async fn run_over<W: Work>(

@@ -114,7 +114,10 @@ impl MembershipTable for MysqlTable {
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        self.0.run(&self.0.reads, Read(request)).await
+        match request.new_connection {
+            true => self.0.run_anew(Read(request)).await,
+            false => self.0.run(&self.0.reads, Read(request)).await,
+        }
     }
 
     async fn read_row(

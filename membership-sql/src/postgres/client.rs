@@ -237,13 +237,22 @@ impl Call {
     /// # Errors
     /// Why there is none; nothing was sent then.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, TableError> {
-        let client = &self.client;
-        if let Some(connection) = client.current() {
-            return Ok(connection);
+        match self.client.current() {
+            Some(connection) => Ok(connection),
+            None => self.open(false).await,
         }
+    }
+
+    /// Opens a connection; unless it must be `new`, only if no other operation did. The one before
+    /// is closed after the last operation that uses it.
+    ///
+    /// # Errors
+    /// As [`connection`](Self::connection).
+    pub(super) async fn open(&self, new: bool) -> Result<Arc<Connection>, TableError> {
+        let client = &self.client;
         let open = async {
             let _one_at_a_time = client.connecting.lock().await;
-            if let Some(connection) = client.current() {
+            if let Some(connection) = client.current().filter(|_| !new) {
                 return Ok(connection);
             }
             let connection = Arc::new(client.open().await?);

@@ -13,6 +13,9 @@ impl Call {
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(super) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let (known, heartbeats) = (request.known.as_ref(), request.heartbeats);
+        if request.new_connection {
+            self.open(true).await?;
+        }
         let table = known.map(|known| known.table_id().to_string());
         let version = known.map(|known| int(known.version()));
         let commit = known.map(|known| known.commit().to_string());

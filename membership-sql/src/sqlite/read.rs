@@ -17,6 +17,9 @@ use super::session::{Cache, File, Session, reading};
 
 pub(super) fn read(session: &mut Session, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
     let (cluster, known) = (session.cluster.clone(), request.known.as_ref());
+    if request.new_connection {
+        session.close()?;
+    }
     let Some((file, cache)) = session.file()? else {
         return Err(no_tables(known));
     };

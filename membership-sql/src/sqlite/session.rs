@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use membership_core::{ClusterName, Row, TableError, TableErrorKind};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::codec::{first, text};
@@ -119,6 +120,20 @@ impl Session {
             None => File::open(&self.path, true, &self.lock_deadline)?,
         };
         Ok((self.file.insert(file), &mut self.cache))
+    }
+
+    /// Closes the file: the next operation opens what the path leads to then.
+    ///
+    /// # Errors
+    /// The error of SQLite.
+    pub(super) fn close(&mut self) -> Result<(), TableError> {
+        if let Some(file) = self.file.take() {
+            // Closing must not write the log into a file that may have been overwritten.
+            let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            file.conn.set_db_config(keep, true).map_err(from_sqlite)?;
+            self.cache = Cache::default();
+        }
+        Ok(())
     }
 }
 

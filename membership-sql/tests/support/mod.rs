@@ -53,7 +53,12 @@ impl Place {
     }
 
     pub fn remove_file(&self) {
-        for end in ["", "-wal", "-shm"] {
+        std::fs::remove_file(self.path()).unwrap();
+        self.remove_log();
+    }
+
+    pub fn remove_log(&self) {
+        for end in ["-wal", "-shm"] {
             let path = self.beside(&format!("members.db{end}"));
             if path.exists() {
                 std::fs::remove_file(path).unwrap();
