@@ -26,7 +26,7 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
         .collect()
 }
 
-const IN_MEMORY: [(&str, Reason); 26] = [
+const IN_MEMORY: [(&str, Reason); 27] = [
     ("dropped_before_the_request_arrives", Reason::InMemory),
     ("dropped_before_the_answer_arrives", Reason::InMemory),
     ("many_dropped_at_once", Reason::InMemory),
@@ -40,6 +40,10 @@ const IN_MEMORY: [(&str, Reason); 26] = [
     ("heartbeat_cut_at_every_stage", Reason::InMemory),
     ("delete_cut_at_every_stage", Reason::InMemory),
     ("secrets_do_not_show", Reason::NoSecret),
+    (
+        "a_read_over_a_new_connection_needs_no_old_one",
+        Reason::InMemory,
+    ),
     (
         "a_foreign_commit_is_hinted_within_a_second",
         Reason::NoHints,

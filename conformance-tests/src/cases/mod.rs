@@ -40,6 +40,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     proxied::CUT,
     secrets::CASES,
     replaced::CASES,
+    proxied::ANEW,
     hints::CASES,
     proxied::TRIPS,
     contention::CASES,

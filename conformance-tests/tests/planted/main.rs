@@ -41,6 +41,7 @@ async fn a_table_without_a_bug_passes() {
         "a_lost_answer_is",
         "between_two_requests",
         "during_a_delete",
+        "over_a_new_connection",
     ];
     let skipped = report
         .not_applicable()
@@ -279,6 +280,14 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::MakesMoreRoundTrips, "a_large_table_is_read_whole"),
     (Flaw::BypassesTheProxy, "round_trips"),
     (Flaw::BypassesTheProxy, "initialize_cut_at_every_stage"),
+    (
+        Flaw::ReadsOverTheOldConnection,
+        "a_read_over_a_new_connection_needs_no_old_one",
+    ),
+    (
+        Flaw::LeavesConnectionsOpen,
+        "a_read_over_a_new_connection_needs_no_old_one",
+    ),
     (
         Flaw::HintsLate,
         "a_foreign_commit_is_hinted_within_a_second",

@@ -1,7 +1,8 @@
 //! Faults between the client and the server: connections cut at every stage of every request, lost
-//! or held answers, unreachable servers, and futures that are dropped with a request on its way.
-//! T2, T5, T13, T14.
+//! or held answers, unreachable servers, old connections that are frozen, and futures that are
+//! dropped with a request on its way. T2, T5, T13, T14, T16.
 
+mod anew;
 mod away;
 mod created;
 mod cut;
@@ -12,6 +13,7 @@ mod parallel;
 mod route;
 mod trips;
 
+pub(super) use anew::CASES as ANEW;
 pub(super) use away::CASES as AWAY;
 pub(super) use created::CASES as CREATED;
 pub(super) use cut::CASES as CUT;

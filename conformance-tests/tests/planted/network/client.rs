@@ -227,6 +227,12 @@ impl MembershipTable for Client {
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection && self.flaw != Flaw::ReadsOverTheOldConnection {
+            let old = self.connection.lock().await.take();
+            if self.flaw == Flaw::LeavesConnectionsOpen {
+                std::mem::forget(old);
+            }
+        }
         if self.flaw == Flaw::ReadsRowsLater {
             let before = self
                 .ask(Operation::Read, Call::Read(request.clone()))

@@ -32,6 +32,10 @@ pub enum Flaw {
     MakesMoreRoundTrips,
     /// The client does not use the proxy.
     BypassesTheProxy,
+    /// A read that asks for a new connection uses the old one.
+    ReadsOverTheOldConnection,
+    /// A connection stays open when a new one takes its place.
+    LeavesConnectionsOpen,
     /// Hints come more than a second late.
     HintsLate,
     /// The hints end with their connection.
