@@ -9,9 +9,8 @@ use membership_core::{
 use membership_provider::{Provider, Secret, StoreProvider, StoredHeartbeats, Timeouts};
 use toy_store::{Client, Document, Error};
 
-use crate::config::SCHEMES;
 use crate::error::from_store;
-use crate::{STORE, ToyConfig};
+use crate::{STORE, ToyConfig, config::SCHEMES};
 
 /// The toy store's own limit.
 const DOCUMENT_BYTES: usize = 16 << 20;
@@ -50,10 +49,8 @@ impl ToyDocuments {
 
     /// The answer of a request, or an error when there is none in time.
     async fn ask<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, TableError> {
-        self.timeouts
-            .limit(STORE, true, call)
-            .await?
-            .map_err(from_store)
+        let answer = self.timeouts.limit(STORE, true, call).await?;
+        answer.map_err(from_store)
     }
 
     /// Overwrites a cell beside the document.
@@ -66,6 +63,11 @@ impl ToyDocuments {
 impl DocumentStore for ToyDocuments {
     fn store(&self) -> &'static str {
         STORE
+    }
+
+    async fn reconnect(&self) -> Result<(), TableError> {
+        self.client.reconnect();
+        Ok(())
     }
 
     async fn load(

@@ -2,12 +2,16 @@
 
 use std::fmt;
 use std::io;
+use std::sync::{Arc, PoisonError};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use crate::message::{Answer, Cells, Document, LINE_BYTES, Request};
+
+/// The connection, while no request uses it.
+type Place = Arc<Mutex<Option<BufReader<TcpStream>>>>;
 
 /// Why a request has no answer, by what is known of its effect.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +41,7 @@ pub enum Error {
 pub struct Client {
     address: String,
     password: Option<String>,
-    connection: Mutex<Option<BufReader<TcpStream>>>,
+    place: std::sync::Mutex<Place>,
 }
 
 impl fmt::Debug for Client {
@@ -55,8 +59,13 @@ impl Client {
         Self {
             address: address.into(),
             password,
-            connection: Mutex::default(),
+            place: std::sync::Mutex::default(),
         }
+    }
+
+    /// Requests from now on use a new connection. A request under way keeps its own, which is closed after it.
+    pub fn reconnect(&self) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Place::default();
     }
 
     async fn connect(&self) -> Result<BufReader<TcpStream>, Error> {
@@ -80,7 +89,12 @@ impl Client {
     }
 
     async fn call(&self, request: &Request) -> Result<Answer, Error> {
-        let mut place = self.connection.lock().await;
+        let place = self
+            .place
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let mut place = place.lock().await;
         // Taken out: it goes back only with the answer read to its end.
         let mut connection = match place.take() {
             Some(connection) if is_open(&connection) => connection,

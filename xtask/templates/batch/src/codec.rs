@@ -69,6 +69,12 @@ impl Store {
         Err(not_written("prepare"))
     }
 
+    /// From now on requests take a new connection, to an address resolved anew. Requests under way
+    /// keep theirs, which is closed after them.
+    pub(crate) async fn reconnect(&self) -> Result<(), TableError> {
+        Err(not_written("reconnect"))
+    }
+
     /// The cluster, rows and version row as of one moment. Where that takes several requests, see
     /// "Pages tear" in the guide. With `barrier` it is the newest moment, whatever the store's
     /// usual reads are.

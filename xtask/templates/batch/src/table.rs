@@ -207,6 +207,9 @@ impl MembershipTable for {{Title}}Table {
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if request.new_connection {
+            self.store.reconnect().await.map_err(|e| e.during(Operation::Read).of_a_read())?;
+        }
         let stored = self.load(request.heartbeats, request.barrier).await.map_err(|e| e.during(Operation::Read))?;
         let (text, stray) = (stored.version_row.as_ref().map(|(_, text)| text.as_str()), stored.rows.first().map(|(key, _)| key.as_str()));
         let row = usable_version_row(text, stray, request.known.as_ref(), Operation::Read, STORE)?;

@@ -58,6 +58,10 @@ impl DocumentStore for {{Title}}Documents {
         Err(not_written("prepare"))
     }
 
+    async fn reconnect(&self) -> Result<(), TableError> {
+        Err(not_written("reconnect"))
+    }
+
     async fn load(&self, _known: Option<&Revision>, _heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
         Err(not_written("load"))
     }

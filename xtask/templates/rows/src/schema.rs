@@ -46,6 +46,12 @@ impl Store {
         Err(not_written("prepare"))
     }
 
+    /// From now on requests take a new connection, to an address resolved anew. Requests under way
+    /// keep theirs, which is closed after them.
+    pub(crate) async fn reconnect(&self) -> Result<(), TableError> {
+        Err(not_written("reconnect"))
+    }
+
     /// Begins a transaction.
     pub(crate) async fn begin(&self, _access: Access) -> Result<Transaction, TableError> {
         Err(not_written("begin"))

@@ -146,6 +146,9 @@ impl MembershipTable for {{Title}}Table {
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let read = async {
+            if request.new_connection {
+                self.store.reconnect().await?;
+            }
             let mut tx = self.store.begin(Access::Read { barrier: request.barrier }).await?;
             let stored = tx.version_row().await?;
             let stray = if stored.is_none() { tx.any_row().await? } else { None };
