@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership::transport::{
-    Encoder, Hello, Inbound, MessageInbox, TcpConfig, TcpTransport, Transport,
+    Encoder, Hello, Inbound, MessageInbox, Messages, TcpConfig, TcpTransport, Transport,
 };
 use membership_core::protocol::{Destination, Header, LinkId, Message};
 use membership_core::{
@@ -35,7 +35,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::sync::mpsc;
 use tokio::time::{interval, sleep, timeout};
 
 const OTHERS: u16 = 999;
@@ -258,7 +257,7 @@ async fn play(cluster: &ClusterName) -> Vec<Other> {
 
 impl Other {
     /// Answers the requests of a joining silo; knows every silo that the joining silo knows.
-    async fn answer(self, mut messages: mpsc::Receiver<Inbound>) {
+    async fn answer(self, mut messages: Messages) {
         while let Some(inbound) = messages.recv().await {
             let Inbound::Message {
                 link, header, body, ..

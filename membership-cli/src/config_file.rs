@@ -1,10 +1,10 @@
 //! A configuration file: TOML with the names of [`Config`], `preset` for the defaults, and a table
 //! `[security]`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use membership::transport::Security;
+use membership::transport::{Secret, Security};
 use membership_core::{Config, Preset};
 use serde_json::Value;
 
@@ -42,11 +42,12 @@ impl From<PresetName> for Preset {
 }
 
 /// How connections between silos are protected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SecurityTable {
     #[serde(default)]
     mode: Mode,
+    secret_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -58,12 +59,19 @@ enum Mode {
 }
 
 impl SecurityTable {
-    /// With the option `--insecure` of the command line.
-    pub const fn with(self, insecure: bool) -> Security {
-        match (self.mode, insecure) {
+    /// With the options of the command line, which have precedence.
+    pub fn with(self, insecure: bool, secret_file: Option<PathBuf>) -> Result<Security, Failure> {
+        let security = match (self.mode, insecure) {
             (_, true) => Security::insecure(),
             (Mode::Table, false) => Security::table(),
             (Mode::None, false) => Security::none(),
+        };
+        match secret_file.or(self.secret_file) {
+            None => Ok(security),
+            Some(file) => {
+                let secret = Secret::file(file).map_err(|e| Failure::usage(e.to_string()))?;
+                Ok(security.with_secret(secret))
+            }
         }
     }
 }
@@ -133,7 +141,7 @@ mod tests {
             None,
         )
         .unwrap();
-        assert_eq!(security.with(false), Security::table());
+        assert_eq!(security.with(false, None).unwrap(), Security::table());
         assert_eq!(
             (config.num_probed_silos, config.i_am_alive_period),
             (5, Duration::from_secs(3))
@@ -149,8 +157,11 @@ mod tests {
     #[test]
     fn security_none_is_for_loopback_unless_the_command_line_says_so() {
         let (_, security) = parse("[security]\nmode = \"none\"", None).unwrap();
-        assert_eq!(security.with(false), Security::none());
-        assert_eq!(security.with(true), Security::insecure());
+        assert_eq!(
+            security.clone().with(false, None).unwrap(),
+            Security::none()
+        );
+        assert_eq!(security.with(true, None).unwrap(), Security::insecure());
     }
 
     #[test]

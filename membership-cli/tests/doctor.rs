@@ -54,7 +54,7 @@ fn silos_that_may_not_write_are_no_ghosts() {
         .place
         .run(&["doctor", "--repair", "--yes"])
         .expect(1);
-    for part in ["look at the store first", "its address answers"] {
+    for part in ["look at the store first", "proves its key"] {
         assert!(ran.out.contains(part), "{part}: {ran:?}");
     }
     assert!(!ran.out.contains("evicted 127"), "{ran:?}");

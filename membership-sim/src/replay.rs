@@ -26,6 +26,9 @@ pub struct Which {
     /// Exactly these kinds of faults, instead of those that the seed draws
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     faults: Vec<Fault>,
+    /// A stranger, former members and one member forge messages, as in the campaign
+    #[arg(long)]
+    hostile: bool,
     /// Steps at which no fault starts, counted from 0
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<u32>,
@@ -37,6 +40,7 @@ impl Which {
             silos: self.silos.into(),
             minutes: self.minutes,
             only: self.faults.clone(),
+            hostile: self.hostile,
             skip: self.skip.iter().copied().collect(),
             ..CampaignOptions::default()
         }

@@ -177,6 +177,7 @@ impl Builder {
             },
             count_bytes: self.count_bytes,
             sizes: Sizes::default(),
+            hostile: None,
             last_view: crate::describe::LastView::default(),
             #[cfg(test)]
             planted_bug: None,

@@ -137,6 +137,9 @@ fn drive(
     kinds: &BTreeSet<Fault>,
 ) -> Result<(), Violation> {
     cluster.run_until_agreed(options.config.max_join_attempt_time)?;
+    if options.hostile {
+        cluster.add_hostile_peers(true);
+    }
     let end = cluster.now() + Duration::from_secs(options.minutes * 60);
     let mut plan = plan::Plan::new(seed, options.silos);
     let mut step = 0;

@@ -10,6 +10,7 @@ use crate::clock::VirtualTime;
 use crate::describe;
 use crate::events::{Event, EventQueue};
 use crate::ground_truth::{GroundTruth, ProcessId};
+use crate::hostile::Hostile;
 use crate::machine::MachineFactory;
 use crate::network::{Flap, Latency, Network};
 use crate::process::Process;
@@ -59,6 +60,7 @@ pub struct Cluster {
     pub(super) defaults: Defaults,
     pub(super) count_bytes: bool,
     pub(super) sizes: Sizes,
+    pub(super) hostile: Option<Hostile>,
     /// A planted bug that changes the table's answers.
     #[cfg(test)]
     pub(super) planted_bug: Option<PlantedBug>,
@@ -211,6 +213,7 @@ impl Cluster {
             }
             Event::Resume(id) => self.resume(id, false),
             Event::Release(id) => self.release(id, false),
+            Event::Forge => self.forge(),
             Event::Flap(number) => self.toggle_flap(number),
             Event::Chatter(id) => self.chatter(id),
             Event::TableUp => self.table_up(false),

@@ -54,6 +54,8 @@ pub(super) enum Event {
     Resume(ProcessId),
     /// The hold of a process ends, unless it was prolonged.
     Release(ProcessId),
+    /// A hostile peer sends a message.
+    Forge,
     /// Flapping links change their state, unless the fault has ended.
     Flap(u64),
     /// The other threads of a hung process answer their peers.

@@ -180,6 +180,8 @@ pub struct GroundTruth {
     /// Evictions that an operator requested: the silo to evict, and the address of the silo that
     /// got the request, as text.
     pub evictions: BTreeSet<(SiloAddress, String)>,
+    /// A member lies in messages: what is only announced proves nothing.
+    pub lies: bool,
     /// The largest rate error that any monotonic clock ever had, in parts per million.
     pub worst_ppm: u64,
     /// When the author of each commit sent it for the first time.
@@ -207,6 +209,7 @@ impl GroundTruth {
             blocks: BTreeMap::new(),
             split: None,
             evictions: BTreeSet::new(),
+            lies: false,
             worst_ppm: 0,
             decided: BTreeMap::new(),
             heartbeats: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! How a process takes inputs, and how its effects are carried out.
 
-use crate::checks::Fact;
+use crate::checks::{Fact, Strange};
 use crate::cluster::Cluster;
 use crate::describe;
 use crate::events::Event;
@@ -108,7 +108,7 @@ impl Cluster {
                 body: &body,
             });
         }
-        let mut effects = std::mem::take(&mut self.scratch);
+        let (mut effects, mut strange) = (std::mem::take(&mut self.scratch), None);
         if let Some(process) = self.processes.get_mut(id.0) {
             self.trace.mix(
                 self.now,
@@ -119,7 +119,9 @@ impl Cluster {
                 ],
             );
             let clocks = process.clocks(self.now);
+            let before = Strange::before(&*process.machine, clocks.mono, &input);
             process.machine.handle(clocks, input, &mut effects);
+            strange = before.map(|before| before.after(&*process.machine, &effects));
             if let (Some(record), Some(me)) =
                 (self.truth.records.get_mut(id.0), process.machine.me())
                 && record.silo != Some(me)
@@ -127,6 +129,14 @@ impl Cluster {
                 record.silo = Some(me);
                 self.truth.owners.insert(me, id);
             }
+        }
+        if let Some(changed) = strange {
+            self.stats.strange += 1;
+            let changed = changed.as_deref();
+            self.observe(&Fact::Strange {
+                process: id,
+                changed,
+            });
         }
         for effect in effects.drain(..) {
             self.carry_out(id, effect);
@@ -167,10 +177,13 @@ impl Cluster {
                     self.now,
                     [view.version(), view.digest() as u64, id.0 as u64],
                 );
-                self.observe(&Fact::Published {
-                    process: id,
-                    view: &view,
-                });
+                // What a liar announces was never in the table, and is withdrawn.
+                if view.is_confirmed() || !self.truth.lies {
+                    self.observe(&Fact::Published {
+                        process: id,
+                        view: &view,
+                    });
+                }
                 if let Some(process) = self.processes.get_mut(id.0) {
                     process.view = Some(view);
                 }
@@ -191,6 +204,9 @@ impl Cluster {
         let Some(process) = self.processes.get_mut(id.0) else {
             return;
         };
+        if matches!(notice, Notice::ViewWithdrawn { .. }) {
+            self.stats.withdrawn += 1;
+        }
         if matches!(notice, Notice::LeaveBegun { .. }) && process.leaving {
             let at = self.now + process.drains_for;
             self.queue.schedule(

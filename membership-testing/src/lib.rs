@@ -37,6 +37,10 @@ mod fake;
 mod faults;
 mod fingerprint;
 mod ground_truth;
+mod hostile;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod hostile_tests;
 mod inputs;
 mod inspect;
 mod lifecycle;

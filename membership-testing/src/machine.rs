@@ -16,6 +16,10 @@ pub trait Machine {
     fn status(&self) -> SiloStatus;
     /// The view that it published last.
     fn view(&self) -> Option<&ClusterView>;
+    /// The newest view that it has from the table itself; none if it does not tell.
+    fn confirmed_view(&self) -> Option<&ClusterView> {
+        None
+    }
     /// Whether it has suspended itself: it publishes nothing and writes nothing.
     fn is_suspended(&self) -> bool {
         false
@@ -37,6 +41,9 @@ impl Machine for Protocol {
     }
     fn view(&self) -> Option<&ClusterView> {
         Protocol::view(self)
+    }
+    fn confirmed_view(&self) -> Option<&ClusterView> {
+        Protocol::confirmed_view(self)
     }
     fn is_suspended(&self) -> bool {
         Protocol::is_suspended(self)

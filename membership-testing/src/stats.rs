@@ -20,6 +20,12 @@ pub struct Stats {
     pub blocks: u64,
     /// Messages sent.
     pub sent: u64,
+    /// Forged messages that were delivered.
+    pub forged: u64,
+    /// Messages judged by P16: from somebody who was not alive in the receiver's confirmed view.
+    pub strange: u64,
+    /// Announced views that the table contradicted.
+    pub withdrawn: u64,
     /// Messages that did not arrive.
     pub dropped: u64,
     /// Messages that arrived twice.
@@ -95,8 +101,11 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 40] {
+    fn fields(&mut self) -> [&mut u64; 43] {
         [
+            &mut self.forged,
+            &mut self.strange,
+            &mut self.withdrawn,
             &mut self.starts,
             &mut self.kills,
             &mut self.restarts,

@@ -316,3 +316,24 @@ fn replay() {
         );
     }
 }
+
+/// P16, with a stranger, former members and one member that forge messages of every kind all the
+/// time.
+#[test]
+fn hostile_peers_change_nothing() {
+    let mut total = Stats::default();
+    for seed in 0..20 {
+        let options = CampaignOptions {
+            silos: 5 + seed as usize,
+            minutes: 10,
+            hostile: true,
+            ..CampaignOptions::default()
+        };
+        match campaign::run(seed, &options) {
+            Ok(outcome) => total.add(&outcome.stats),
+            Err(violation) => panic!("{violation}"),
+        }
+    }
+    let enough = total.forged > 20_000 && total.strange > 8_000 && total.withdrawn > 100;
+    assert!(enough, "{total:?}");
+}

@@ -48,6 +48,9 @@ pub(crate) struct Args {
     /// A TOML file with configuration fields; its `preset` gives the defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// A file of keys that every silo needs besides the table, one per line; see docs/security.md
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    secret_file: Option<PathBuf>,
     /// Plain TCP between silos instead of TLS: whoever reaches the port can end the cluster. Only for
     /// networks that nobody else can reach; all silos need the same
     #[arg(long)]
@@ -80,7 +83,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
     let mut builder = Silo::builder(table)
         .listen(args.listen)
-        .security(security.with(args.insecure))
+        .security(security.with(args.insecure, args.secret_file)?)
         .gateway_port(args.gateway_port)
         .config(config);
     if let Some(advertise) = args.advertise {
@@ -275,7 +278,9 @@ impl Life {
             | StartError::NoListenAddress
             | StartError::AdvertiseMissing { .. }
             | StartError::AdvertiseUnspecified { .. } => Exit::Usage,
-            StartError::Transport(TransportError::Insecure { .. }) => Exit::Usage,
+            StartError::Transport(
+                TransportError::Insecure { .. } | TransportError::SecretWithoutTls,
+            ) => Exit::Usage,
             StartError::Transport(_) => Exit::CannotJoin,
             StartError::Join(error) => join_exit(error),
             StartError::DeclaredDead(_) => Exit::DeclaredDead,

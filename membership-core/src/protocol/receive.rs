@@ -116,6 +116,9 @@ impl Protocol {
                 };
             }
         }
+        if delta_of(body).is_some_and(|delta| !self.fits(delta)) {
+            return self.drop_message("too_large");
+        }
         self.listen(link, header, body);
         if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {
             let call = self
@@ -225,6 +228,15 @@ impl Protocol {
         }
     }
 
+    /// Whether the table could have these rows.
+    fn fits(&self, delta: &crate::Delta) -> bool {
+        let limits = &self.ctx.limits;
+        let fits = |row: &crate::Row| row.key().len() + row.body().len() <= limits.bytes_per_row;
+        delta.rows.len() <= limits.rows
+            && delta.removed.len() <= limits.rows
+            && delta.rows.iter().all(fits)
+    }
+
     fn on_delta(&mut self, from: SiloAddress, delta: &crate::Delta) -> Call {
         let before = self.ctx.view.clone();
         let (now, window) = (self.ctx.mono(), self.ctx.failure_window());
@@ -248,6 +260,14 @@ impl Protocol {
             Call::ReadAll => self.writer.want_all(),
             Call::Nothing | Call::Adopted | Call::Ask => {}
         }
+    }
+}
+
+fn delta_of(body: &Message) -> Option<&crate::Delta> {
+    match body {
+        Message::Delta(delta) => Some(delta),
+        Message::Farewell { delta, .. } => delta.as_deref(),
+        _ => None,
     }
 }
 

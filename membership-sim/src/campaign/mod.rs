@@ -45,6 +45,9 @@ pub struct Campaign {
     /// Virtual minutes of faults
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
+    /// A stranger, former members and one member forge messages of every kind all the time
+    #[arg(long)]
+    hostile: bool,
     /// The number of threads; each runs one cluster at a time. Default: one for each core
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=report::MOST_JOBS))]
     jobs: Option<u16>,
@@ -113,6 +116,7 @@ impl Campaign {
         CampaignOptions {
             silos: self.silos.into(),
             minutes: self.minutes,
+            hostile: self.hostile,
             ..CampaignOptions::default()
         }
     }

@@ -21,6 +21,8 @@ pub struct CampaignOptions {
     pub least_kinds: usize,
     /// Exactly these kinds; empty = drawn from the seed.
     pub only: Vec<Fault>,
+    /// Whether a stranger, former members and one member forge messages all the time.
+    pub hostile: bool,
     /// Steps at which no fault starts, counted from 0: to find out which of them matter.
     pub skip: BTreeSet<u32>,
     /// Other changes of the simulation, such as other machines or checkers.
@@ -37,6 +39,7 @@ impl Default for CampaignOptions {
             config: Config::preset(Preset::Lan),
             least_kinds: 5,
             only: Vec::new(),
+            hostile: false,
             skip: BTreeSet::new(),
             prepare: None,
             everything: false,
@@ -46,7 +49,7 @@ impl Default for CampaignOptions {
 
 impl CampaignOptions {
     /// The arguments of a command that runs with these options: `--silos N`, `--minutes N`,
-    /// `--faults A,B,…` and `--skip N,N,…`, each only if it differs from the default. The
+    /// `--faults A,B,…`, `--hostile` and `--skip N,N,…`, each only if it differs from the default. The
     /// configuration and `prepare` have no arguments.
     #[must_use]
     pub fn arguments(&self) -> String {
@@ -59,6 +62,9 @@ impl CampaignOptions {
         }
         if !self.only.is_empty() {
             let _ = write!(text, " --faults {}", list(self.only.iter().copied()));
+        }
+        if self.hostile {
+            text.push_str(" --hostile");
         }
         if !self.skip.is_empty() {
             let _ = write!(text, " --skip {}", list(self.skip.iter()));

@@ -14,6 +14,7 @@ mod outage;
 mod reach;
 mod recovery;
 mod split;
+mod strangers;
 mod table_conflicts;
 mod table_reads;
 mod table_versions;
@@ -35,6 +36,8 @@ pub use outage::Outage;
 pub use reach::Reach;
 pub use recovery::Recovery;
 pub use split::LargerSide;
+pub(crate) use strangers::Strange;
+pub use strangers::Strangers;
 pub use table_conflicts::TableConflicts;
 pub use table_reads::TableReads;
 pub use table_versions::TableVersions;
@@ -92,6 +95,13 @@ pub enum Fact<'a> {
         /// The message.
         body: &'a Message,
     },
+    /// A process has handled a message of somebody who was not alive in its confirmed view.
+    Strange {
+        /// The process.
+        process: ProcessId,
+        /// What the message changed and should not have.
+        changed: Option<&'a str>,
+    },
     /// All faults ended long enough ago for the cluster to have recovered.
     Settled {
         /// Every running process, with the view that it published last.
@@ -134,6 +144,7 @@ pub fn all() -> Vec<Box<dyn Check>> {
         Box::new(Contact::default()),
         Box::new(Reach::default()),
         Box::new(LargerSide::default()),
+        Box::new(Strangers::default()),
         Box::new(TableVersions::default()),
         Box::new(TableConflicts::default()),
         Box::new(TableReads::default()),

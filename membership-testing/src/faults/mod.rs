@@ -18,6 +18,7 @@ impl Cluster {
     /// silos stay dead.
     pub fn end_faults(&mut self) {
         self.heal();
+        self.hostile = None;
         self.network.clear_loss();
         self.network.set_latency(self.defaults.latency);
         self.network.set_zones(1, self.defaults.latency);

@@ -102,6 +102,7 @@ pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
     let refusals = [
         ("cluster", before.refused_cluster, now.refused_cluster),
         ("unproven", before.refused_unproven, now.refused_unproven),
+        ("secret", before.refused_secret, now.refused_secret),
         ("version", before.refused_version, now.refused_version),
         ("handshake", before.refused_handshake, now.refused_handshake),
         ("timeout", before.handshake_timeouts, now.handshake_timeouts),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use membership_core::protocol::{Identity, JoinProgress, Setup};
 use membership_core::{ClusterKey, Config, InstanceId, MembershipTable, Preset, SiloInfo};
@@ -183,7 +184,7 @@ impl SiloBuilder {
         )?;
         let transport = match (self.transport, self.listen) {
             (Some(transport), _) => transport,
-            (None, Some(listen)) => bind(listen, self.security).await?,
+            (None, Some(listen)) => bind(listen, self.security, &self.config).await?,
             (None, None) => return Err(StartError::NoListenAddress),
         };
         let instance = match transport.instance() {
@@ -234,6 +235,10 @@ impl SiloBuilder {
     }
 }
 
+/// A longer probe timeout is for networks with long round trips, in which handshakes take longer.
+const FAR: Duration = Duration::from_secs(5);
+const FAR_HANDSHAKE: Duration = Duration::from_secs(8);
+
 fn random<const N: usize>() -> Result<[u8; N], StartError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| StartError::Random(e.to_string()))?;
@@ -268,12 +273,19 @@ fn advertised(bound: SocketAddr, advertise: Option<SocketAddr>) -> Result<Socket
     Ok(address)
 }
 
-async fn bind(listen: SocketAddr, security: Security) -> Result<Arc<dyn Transport>, StartError> {
-    let config = TcpConfig {
+async fn bind(
+    listen: SocketAddr,
+    security: Security,
+    config: &Config,
+) -> Result<Arc<dyn Transport>, StartError> {
+    let mut tcp = TcpConfig {
         security,
         ..TcpConfig::default()
     };
-    Ok(Arc::new(TcpTransport::bind_with(listen, config).await?))
+    if config.probe_timeout > FAR {
+        tcp.handshake_timeout = FAR_HANDSHAKE;
+    }
+    Ok(Arc::new(TcpTransport::bind_with(listen, tcp).await?))
 }
 
 impl fmt::Debug for SiloBuilder {

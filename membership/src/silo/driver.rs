@@ -23,7 +23,7 @@ use super::report::Report;
 use super::request::{Request, Stage, Waiting};
 use super::state::Publisher;
 use crate::TimedTable;
-use crate::transport::{Encoder, Inbound, Transport};
+use crate::transport::{Encoder, Inbound, Messages, Transport};
 
 /// Called with the progress of a long join.
 pub(super) type OnProgress = Arc<dyn Fn(&JoinProgress) + Send + Sync>;
@@ -33,7 +33,7 @@ pub(super) struct Parts {
     pub(super) setup: Setup,
     pub(super) table: TimedTable,
     pub(super) transport: Arc<dyn Transport>,
-    pub(super) inbox: mpsc::Receiver<Inbound>,
+    pub(super) inbox: Messages,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) publisher: Publisher,
@@ -50,7 +50,7 @@ pub(super) struct Driver {
     encoder: Encoder,
     clock: Clock,
     calls: Calls,
-    inbox: mpsc::Receiver<Inbound>,
+    inbox: Messages,
     requests: mpsc::Receiver<Request>,
     stage: watch::Receiver<Stage>,
     asked: Stage,
@@ -258,7 +258,7 @@ fn table_error(input: &Input) -> Option<&TableError> {
     }
 }
 
-/// The bound of the inbox, in messages; the transport stops reading when it is full.
+/// The bound of each queue of the inbox, in messages; the transport stops reading when it is full.
 pub(super) const INBOX: usize = 4096;
 /// The bound on requests of handles that the driver has not seen yet.
 pub(super) const REQUESTS: usize = 256;

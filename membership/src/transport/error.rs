@@ -25,6 +25,9 @@ pub enum TransportError {
         /// The address asked for.
         address: SocketAddr,
     },
+    /// A secret was given without TLS, which would not protect it.
+    #[error("a secret needs TLS: leave security at `table`, or remove the secret")]
+    SecretWithoutTls,
     /// `start` was called before.
     #[error("this transport was started before: every silo needs a transport of its own")]
     AlreadyStarted,

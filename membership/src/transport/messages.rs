@@ -7,13 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 use bytes::Bytes;
 use membership_core::protocol::{Header, LinkId, Message, PeerIdentity};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::codec::{EncodeError, decode, encode_body, encode_header};
 use super::{DeliverError, EncodedMessage, Inbox, Lane};
 
 /// A longer message is decoded on a thread of its own: 10,000 rows take tens of milliseconds.
 const DECODE_ASIDE: usize = 256 * 1024;
+/// The longest message of the queue of probes; theirs have some 100 bytes.
+const SMALL: usize = 4096;
+/// Bytes of views that wait to be handled, as they came.
+const BULK_BYTES: usize = 64 << 20;
 
 /// Encodes messages. A body that is sent to many receivers, one after the other, is encoded once.
 #[derive(Default)]
@@ -86,16 +90,66 @@ pub enum Inbound {
     },
 }
 
-/// The inbox of a silo: decodes what arrives, and queues it. Bounded.
+/// The inbox of a silo: decodes what arrives, and queues it.
+///
+/// Probes and their answers have a queue of their own, which views cannot fill. Both queues are
+/// bounded in messages, and the one of views also in bytes: a link that brings more waits, and no
+/// other one does.
 #[derive(Clone, Debug)]
-pub struct MessageInbox(mpsc::Sender<Inbound>);
+pub struct MessageInbox {
+    small: mpsc::Sender<Inbound>,
+    bulk: mpsc::Sender<(Inbound, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+}
+
+/// The end of an inbox from which a silo reads.
+#[derive(Debug)]
+pub struct Messages {
+    small: mpsc::Receiver<Inbound>,
+    bulk: mpsc::Receiver<(Inbound, OwnedSemaphorePermit)>,
+}
+
+impl Messages {
+    /// The next message: probes and answers first. None once the transport has dropped its end.
+    /// Cancel safe.
+    pub async fn recv(&mut self) -> Option<Inbound> {
+        tokio::select! {
+            biased;
+            Some(inbound) = self.small.recv() => Some(inbound),
+            Some((inbound, _room)) = self.bulk.recv() => Some(inbound),
+            else => None,
+        }
+    }
+}
 
 impl MessageInbox {
-    /// An inbox for up to `capacity` messages (at least 1), and the end to read them from.
+    /// An inbox for up to `capacity` messages (at least 1) of each kind, and the end to read them
+    /// from.
     #[must_use]
-    pub fn channel(capacity: usize) -> (Arc<dyn Inbox>, mpsc::Receiver<Inbound>) {
-        let (sender, receiver) = mpsc::channel(capacity.max(1));
-        (Arc::new(Self(sender)), receiver)
+    pub fn channel(capacity: usize) -> (Arc<dyn Inbox>, Messages) {
+        let (small, small_read) = mpsc::channel(capacity.max(1));
+        let (bulk, bulk_read) = mpsc::channel(capacity.max(1));
+        let room = Arc::new(Semaphore::new(BULK_BYTES));
+        let messages = Messages {
+            small: small_read,
+            bulk: bulk_read,
+        };
+        (Arc::new(Self { small, bulk, room }), messages)
+    }
+}
+
+impl MessageInbox {
+    /// Waits until there is room for a message of so many bytes; one may always be under way.
+    async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, DeliverError> {
+        let bytes = u32::try_from(bytes.min(BULK_BYTES)).unwrap_or(u32::MAX);
+        let room = self.room.clone().acquire_many_owned(bytes).await;
+        room.map_err(|_| DeliverError::Stopped)
+    }
+
+    async fn deliver_bulk(&self, bytes: usize, inbound: Inbound) -> Result<(), DeliverError> {
+        let room = self.room(bytes).await?;
+        let sent = self.bulk.send((inbound, room)).await;
+        sent.map_err(|_| DeliverError::Stopped)
     }
 }
 
@@ -107,27 +161,36 @@ impl Inbox for MessageInbox {
         peer: PeerIdentity,
         message: Bytes,
     ) -> Result<(), DeliverError> {
-        let (header, body) = if message.len() > DECODE_ASIDE {
+        let bytes = message.len();
+        let inbound = |(header, body)| Inbound::Message {
+            link,
+            peer,
+            header,
+            body: Arc::new(body),
+        };
+        if bytes <= SMALL {
+            let (header, body) = decode(&message)?;
+            if lane(&body) == Lane::Probe {
+                let sent = self.small.send(inbound((header, body))).await;
+                return sent.map_err(|_| DeliverError::Stopped);
+            }
+            return self.deliver_bulk(bytes, inbound((header, body))).await;
+        }
+        // Room first: a decoded message takes more memory than its bytes.
+        let room = self.room(bytes).await?;
+        let decoded = if bytes > DECODE_ASIDE {
             tokio::task::spawn_blocking(move || decode(&message))
                 .await
                 .map_err(|_| DeliverError::Stopped)??
         } else {
             decode(&message)?
         };
-        let body = Arc::new(body);
-        self.0
-            .send(Inbound::Message {
-                link,
-                peer,
-                header,
-                body,
-            })
-            .await
-            .map_err(|_| DeliverError::Stopped)
+        let sent = self.bulk.send((inbound(decoded), room)).await;
+        sent.map_err(|_| DeliverError::Stopped)
     }
 
     fn send_failed(&self, to: SocketAddr, reason: String) {
         // Dropped when the inbox is full: messages matter more.
-        let _ = self.0.try_send(Inbound::SendFailed { to, reason });
+        let _ = self.small.try_send(Inbound::SendFailed { to, reason });
     }
 }

@@ -45,10 +45,11 @@ pub use error::TransportError;
 pub use hello::Hello;
 pub use inbox::{DeliverError, Inbox};
 pub use membership_core::protocol::PeerIdentity;
-pub use messages::{Encoder, Inbound, MessageInbox};
+pub use messages::{Encoder, Inbound, MessageInbox, Messages};
 pub use security::Security;
 pub use stats::TransportStats;
 pub use tcp::{TcpConfig, TcpTransport};
+pub use tls::{Secret, SecretError, instance_at};
 
 /// Carries bytes between silos. One silo uses one transport for its whole life.
 ///

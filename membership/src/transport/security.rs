@@ -1,12 +1,17 @@
 //! How connections between silos are protected.
 
+use super::tls::Secret;
+
 /// How a [`TcpTransport`](super::TcpTransport) protects its connections.
 ///
 /// The default needs no set-up. Every connection is TLS 1.3; the key of a process is named by its
 /// row in the table, and a process that has no row yet proves that it has read the table. So whoever
-/// may read the table may join, and nobody else is heard.
+/// may read the table may join, and nobody else is heard. A [secret](Self::with_secret) narrows that.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Security(Kind);
+pub struct Security {
+    kind: Kind,
+    secret: Option<Secret>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Kind {
@@ -17,16 +22,20 @@ enum Kind {
 }
 
 impl Security {
+    const fn of(kind: Kind) -> Self {
+        Self { kind, secret: None }
+    }
+
     /// TLS 1.3, with the table as the root of trust: the default.
     #[must_use]
     pub const fn table() -> Self {
-        Self(Kind::Table)
+        Self::of(Kind::Table)
     }
 
     /// Plain TCP, on loopback addresses alone: whoever can connect may claim to be any silo.
     #[must_use]
     pub const fn none() -> Self {
-        Self(Kind::NoneOnLoopback)
+        Self::of(Kind::NoneOnLoopback)
     }
 
     /// Plain TCP on any network. Everybody who reaches the port can read what silos say, and can
@@ -34,14 +43,26 @@ impl Security {
     /// within a tunnel that authenticates its ends.
     #[must_use]
     pub const fn insecure() -> Self {
-        Self(Kind::NoneAnywhere)
+        Self::of(Kind::NoneAnywhere)
+    }
+
+    /// Demands besides that every silo has this secret: for tables that many may read. Without TLS
+    /// a transport refuses it.
+    #[must_use]
+    pub fn with_secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
+        self
     }
 
     pub(super) fn is_plain(&self) -> bool {
-        self.0 != Kind::Table
+        self.kind != Kind::Table
+    }
+
+    pub(super) const fn secret(&self) -> Option<&Secret> {
+        self.secret.as_ref()
     }
 
     pub(super) fn allows(&self, address: std::net::IpAddr) -> bool {
-        self.0 != Kind::NoneOnLoopback || address.to_canonical().is_loopback()
+        self.kind != Kind::NoneOnLoopback || address.to_canonical().is_loopback()
     }
 }

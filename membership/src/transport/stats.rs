@@ -36,6 +36,8 @@ pub struct TransportStats {
     /// Incoming connections refused because the other side has no row in the table and no key of
     /// the cluster: a stranger, or a silo of another cluster.
     pub refused_unproven: u64,
+    /// Incoming connections refused because the other side has not the secret.
+    pub refused_secret: u64,
     /// Incoming connections refused because no protocol version is common.
     pub refused_version: u64,
     /// Incoming connections closed because their handshake was of another protocol, not TLS as

@@ -1,5 +1,7 @@
 //! Who has neither a row in the table nor its key is not heard, and learns nothing.
 
+use std::time::Duration;
+
 use membership::protocol::{Destination, Message};
 use membership::transport::{TcpConfig, TcpTransport, Transport, TransportError};
 use membership::{
@@ -7,7 +9,8 @@ use membership::{
     MembershipEntry, Rows, SharedSettings, SiloAddress, Snapshot, TableId, WallTime,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::Instant;
 
 use super::support::{Peer, answer, any_port, empty_table, plain};
 
@@ -123,6 +126,23 @@ async fn a_stranger_who_talks_too_much_is_cut_off() {
         let _ = stream.read_to_end(&mut Vec::new()).await;
         peer.until(|s| s.refused_handshake == 1).await;
     }
+}
+
+#[tokio::test]
+async fn a_host_that_holds_connections_keeps_nobody_else_out() {
+    let (mut a, mut b) = (Peer::new(1).await, Peer::new(2).await);
+    let mut silent = Vec::new();
+    for _ in 0..600 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.66:0".parse().unwrap()).unwrap();
+        silent.push(socket.connect(a.endpoint()).await.unwrap());
+    }
+    let refused = a.until(|s| s.refused_too_many >= 500).await;
+    assert_eq!(refused.accepted, 0);
+    let begun = Instant::now();
+    reaches(&mut b, &mut a).await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test]

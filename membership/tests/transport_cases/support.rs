@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use membership::protocol::{Destination, Header, LinkId, Message};
 use membership::transport::{
-    Encoder, Hello, Inbound, MessageInbox, Security, TcpConfig, TcpTransport, Transport,
+    Encoder, Hello, Inbound, MessageInbox, Messages, Security, TcpConfig, TcpTransport, Transport,
     TransportStats,
 };
 use membership::{
@@ -15,7 +15,6 @@ use membership::{
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, sleep, timeout};
 
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -23,7 +22,7 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 pub struct Peer {
     pub transport: TcpTransport,
     pub encoder: Encoder,
-    pub inbox: Receiver<Inbound>,
+    pub inbox: Messages,
     pub me: SiloAddress,
     pub instance: InstanceId,
     pub cluster: ClusterName,

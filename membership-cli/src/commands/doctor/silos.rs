@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use membership::transport::instance_at;
 use membership_core::{
-    Heartbeat, MembershipEntry, MembershipTable, SiloAddress, SiloStatus, TableExt, WallTime,
+    Heartbeat, InstanceId, MembershipEntry, MembershipTable, SiloAddress, SiloStatus, TableExt,
+    WallTime,
 };
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::{Finding, report};
@@ -76,7 +77,11 @@ pub(super) async fn watch(
 /// What is at a silo's address, as seen from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtAddress {
-    /// Something accepts connections: perhaps the silo.
+    /// The silo itself: it proves its key.
+    Itself,
+    /// Another process, which proves another key.
+    Another,
+    /// Something that proves nothing: perhaps the silo.
     Answers,
     /// The machine says that nothing listens there.
     Nothing,
@@ -84,26 +89,27 @@ pub(super) enum AtAddress {
     Unknown,
 }
 
-async fn dial(endpoint: SocketAddr) -> AtAddress {
-    match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(endpoint)).await {
-        Ok(Ok(_)) => AtAddress::Answers,
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            AtAddress::Nothing
-        }
-        _ => AtAddress::Unknown,
+/// `instance` is the one that the row names.
+async fn dial(endpoint: SocketAddr, instance: Option<InstanceId>) -> AtAddress {
+    match instance_at(endpoint, DIAL_TIMEOUT).await {
+        Ok(Some(there)) if Some(there) == instance => AtAddress::Itself,
+        Ok(Some(_)) if instance.is_some() => AtAddress::Another,
+        Ok(_) => AtAddress::Answers,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => AtAddress::Nothing,
+        Err(_) => AtAddress::Unknown,
     }
 }
 
 async fn dial_all(
-    silos: impl IntoIterator<Item = SiloAddress>,
+    silos: impl IntoIterator<Item = (SiloAddress, Option<InstanceId>)>,
 ) -> BTreeMap<SiloAddress, AtAddress> {
     let (mut waiting, mut found) = (silos.into_iter(), BTreeMap::new());
     let mut dials = JoinSet::new();
     loop {
         while dials.len() < DIALS
-            && let Some(silo) = waiting.next()
+            && let Some((silo, instance)) = waiting.next()
         {
-            dials.spawn(async move { (silo, dial(silo.endpoint()).await) });
+            dials.spawn(async move { (silo, dial(silo.endpoint(), instance).await) });
         }
         match dials.join_next().await {
             Some(Ok((silo, at))) => {
@@ -148,7 +154,7 @@ pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool)
         .entries()
         .filter(is_silent)
         .collect();
-    let at = dial_all(rows.iter().map(|e| e.address)).await;
+    let at = dial_all(rows.iter().map(|e| (e.address, Some(e.instance_id)))).await;
     rows.into_iter()
         .map(|e| Silent {
             silo: e.address,
@@ -198,6 +204,21 @@ pub(super) fn report_all(
                     span(inspection.settings().staleness())
                 ),
             ),
+            (AtAddress::Itself, _) => (
+                "silent",
+                format!(
+                    "{silo} has not written a heartbeat for {silence}, but answers at its address \
+                     and proves its key: it is alive and cut off from the table. It is not evicted"
+                ),
+            ),
+            (AtAddress::Another, _) => (
+                "silent",
+                format!(
+                    "{silo} has not written a heartbeat for {silence}, and another process answers \
+                     at its address. It is not evicted; if you know that it is gone: \
+                     `membership evict`"
+                ),
+            ),
             (AtAddress::Answers, _) => (
                 "silent",
                 format!(
@@ -238,7 +259,8 @@ pub(super) struct DamagedRow {
 pub(super) async fn damaged(inspection: &Inspection, seen: &Watched) -> Vec<DamagedRow> {
     let rows = inspection.snapshot.rows.undecodable();
     let keys: Vec<String> = rows.map(|r| r.key().to_owned()).collect();
-    let at = dial_all(keys.iter().filter_map(|key| key.parse().ok())).await;
+    let silos = keys.iter().filter_map(|key| key.parse().ok());
+    let at = dial_all(silos.map(|silo| (silo, None))).await;
     keys.into_iter()
         .map(|key| {
             let silo: Option<SiloAddress> = key.parse().ok();

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::connect::accept_handshake;
 use super::counters::add;
-use super::shared::{Permit, Phase, Shared};
+use super::shared::{InHandshake, Phase, Shared};
 use crate::transport::Inbox;
 
 /// How long to wait after the system refused to hand out a connection, usually for want of file
@@ -31,20 +31,16 @@ pub(super) async fn accept_all(
             _ = end.wait_for(|p| *p != Phase::Running) => return,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
                 failing = false;
-                let config = &shared.config;
-                let permits = Permit::take(&shared.incoming, config.max_incoming).zip(
-                    Permit::take(&shared.in_handshake, config.max_incoming_handshakes),
-                );
-                let Some((permit, in_handshake)) = permits else {
+                let Some(admission) = shared.admit(from.ip()) else {
                     add(&shared.counters.refused_too_many, 1);
                     continue;
                 };
                 let (shared, inbox, phase) = (shared.clone(), inbox.clone(), phase.clone());
                 tokio::spawn(async move {
-                    let _permit = permit;
-                    incoming(&shared, stream, in_handshake, &inbox, &phase).await;
+                    let _connection = admission.connection;
+                    incoming(&shared, stream, admission.handshake, &inbox, &phase).await;
                 });
             }
             Err(error) => {
@@ -62,7 +58,7 @@ pub(super) async fn accept_all(
 async fn incoming(
     shared: &Arc<Shared>,
     stream: TcpStream,
-    in_handshake: Permit,
+    in_handshake: InHandshake,
     inbox: &Arc<dyn Inbox>,
     phase: &watch::Receiver<Phase>,
 ) {

@@ -1,7 +1,7 @@
 //! Reading and writing one connection after its handshake, in one task, until it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -37,6 +37,10 @@ pub(super) async fn run(
             Err(error) => error.to_string(),
         },
         () = idle(shared, link) => "idle".to_owned(),
+        () = link.cut.notified() => {
+            add(&shared.counters.closed_oversized, 1);
+            "it held the most of the unfinished messages, of which there were too many".to_owned()
+        }
         _ = end.wait_for(|p| *p == Phase::Closed) => "this silo stops".to_owned(),
     };
     tracing::debug!(link = link.id.0, peer_instance = %link.instance, why, "connection closed");
@@ -44,26 +48,26 @@ pub(super) async fn run(
 
 /// Bytes of an unfinished message, counted against the bound that all connections share.
 struct Held<'a> {
-    all: &'a AtomicUsize,
-    mine: usize,
+    shared: &'a Shared,
+    link: &'a Link,
 }
 
 impl Held<'_> {
-    fn set(&mut self, bytes: usize, limit: usize) -> Result<(), FrameError> {
-        self.all.fetch_sub(self.mine, Relaxed);
-        self.mine = bytes;
-        let all = self.all.fetch_add(bytes, Relaxed) + bytes;
-        if bytes > 0 && all > limit {
-            Err(FrameError::Oversized(all as u64))
-        } else {
-            Ok(())
+    /// If all connections hold too much, the one that holds the most is closed.
+    fn set(&self, bytes: usize) {
+        let all = &self.shared.reassembly;
+        let before = self.link.held.swap(bytes, Relaxed);
+        all.fetch_sub(before, Relaxed);
+        let now = all.fetch_add(bytes, Relaxed) + bytes;
+        if bytes > before && now > self.shared.config.max_unfinished_bytes {
+            self.shared.cut_the_largest();
         }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.mine, Relaxed);
+        self.set(0);
     }
 }
 
@@ -90,10 +94,7 @@ async fn try_read(
 ) -> Result<std::convert::Infallible, FrameError> {
     let limit = shared.config.max_message_bytes;
     let mut assembler = Assembler::default();
-    let mut held = Held {
-        all: &shared.reassembly,
-        mine: 0,
-    };
+    let held = Held { shared, link };
     loop {
         let (kind, content) = frame::read(reader, MAX_FRAME).await?;
         add(&shared.counters.bytes_received, content.len() + 5);
@@ -113,7 +114,7 @@ async fn try_read(
             // Boxed, so that idle connections, of which there are many, need no memory for it.
             Box::pin(deliver(shared, link, bytes, inbox)).await?;
         }
-        held.set(assembler.held(), shared.config.max_unfinished_bytes)?;
+        held.set(assembler.held());
     }
 }
 

@@ -13,7 +13,8 @@ pub struct TcpConfig {
     pub security: Security,
     /// How long a connection may take to be made. Default 3 s: enough for two lost packets.
     pub connect_timeout: Duration,
-    /// How long a handshake may take, on both sides. Default 3 s.
+    /// How long a handshake may take, on both sides. Default 2 s; a silo with a probe timeout above
+    /// 5 s, as in the preset `wan`, takes 8 s.
     pub handshake_timeout: Duration,
     /// A connection without a message for this long is closed; the next message dials again.
     /// Default 2 min.
@@ -23,6 +24,13 @@ pub struct TcpConfig {
     pub max_incoming: usize,
     /// Of these, connections in their handshake. Default 512.
     pub max_incoming_handshakes: usize,
+    /// Of these, connections from addresses at which the view has no silo: the others are kept for
+    /// those that have one. Default 384.
+    pub max_handshakes_of_strangers: usize,
+    /// Handshakes of one such address at a time. Default 32.
+    pub max_handshakes_per_address: usize,
+    /// Handshakes that one such address may begin within a second. Default 100.
+    pub max_handshakes_per_second: usize,
     /// Messages of at most 64 KiB that wait on one connection; the oldest are dropped. Default 128.
     pub max_queued_messages: usize,
     /// Bytes of longer messages that wait on one connection; the oldest are dropped, but one may
@@ -31,7 +39,8 @@ pub struct TcpConfig {
     /// The largest message, sent or received, in bytes; at most 4 GiB - 1. Default 64 MiB, about
     /// 100,000 rows.
     pub max_message_bytes: usize,
-    /// Bytes of long messages that have arrived in part, over all connections. Default 256 MiB.
+    /// Bytes of long messages that have arrived in part, over all connections; above it the
+    /// connection that holds the most is closed. Default 256 MiB.
     pub max_unfinished_bytes: usize,
 }
 
@@ -40,10 +49,13 @@ impl Default for TcpConfig {
         Self {
             security: Security::table(),
             connect_timeout: Duration::from_secs(3),
-            handshake_timeout: Duration::from_secs(3),
+            handshake_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(120),
             max_incoming: 4096,
             max_incoming_handshakes: 512,
+            max_handshakes_of_strangers: 384,
+            max_handshakes_per_address: 32,
+            max_handshakes_per_second: 100,
             max_queued_messages: 128,
             max_queued_bytes: 8 << 20,
             max_message_bytes: 64 << 20,

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::counters::add;
 use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
-use super::shared::{Permit, Phase, Shared};
+use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
 use crate::transport::tls;
 
@@ -168,7 +168,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
 pub(super) async fn accept_handshake(
     shared: &Shared,
     stream: TcpStream,
-    _in_handshake: Permit,
+    _in_handshake: InHandshake,
     phase: &watch::Receiver<Phase>,
 ) -> Option<Connection> {
     let from = stream.peer_addr().ok();
@@ -191,6 +191,9 @@ pub(super) async fn accept_handshake(
                     | HandshakeError::OtherInstance
                     | HandshakeError::TooEarly,
                 ) => &counters.refused_unproven,
+                Refused::Handshake(HandshakeError::NoSecret | HandshakeError::WrongSecret) => {
+                    &counters.refused_secret
+                }
                 Refused::Handshake(HandshakeError::Version { .. }) => &counters.refused_version,
                 Refused::Handshake(_) | Refused::Tls(_) => &counters.refused_handshake,
             };

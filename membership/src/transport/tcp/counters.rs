@@ -35,6 +35,7 @@ counters!(
     refused_too_many,
     refused_cluster,
     refused_unproven,
+    refused_secret,
     refused_version,
     refused_handshake,
     handshake_timeouts,

@@ -11,7 +11,9 @@
 use std::net::SocketAddr;
 
 use membership_core::protocol::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, PeerIdentity};
-use membership_core::{ClusterName, ClusterProof, ClusterView, InstanceId, SiloAddress};
+use membership_core::{
+    ClusterKeys, ClusterName, ClusterProof, ClusterView, InstanceId, SiloAddress,
+};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -23,6 +25,9 @@ use crate::transport::tls::Binding;
 pub(super) const MARK: [u8; 8] = *b"\x93silo\r\n\x01";
 /// The longest handshake frame. A hello of this build has at most 300 bytes.
 const MAX_HELLO: usize = 2048;
+/// What a proof is about: the cluster keys of the table, or the secret beside it.
+const TABLE: &[u8] = b"table";
+const SECRET: &[u8] = b"secret";
 /// The longest reason of the other side that is shown.
 const MAX_REASON_CHARS: usize = 400;
 
@@ -58,6 +63,8 @@ pub(super) struct Introduction {
     pub(super) fingerprint: Option<u64>,
     /// Proofs of having read the table: only within TLS, one for each cluster key.
     pub(super) proofs: Vec<ClusterProof>,
+    /// Proof of having the secret.
+    pub(super) secret: Option<ClusterProof>,
 }
 
 /// What this silo knows when a handshake begins.
@@ -69,6 +76,8 @@ pub(super) struct Me {
     pub(super) silo: Option<SiloAddress>,
     /// The newest confirmed view.
     pub(super) view: Option<ClusterView>,
+    /// The secret that everybody needs besides, the key to prove first.
+    pub(super) secret: Option<ClusterKeys>,
 }
 
 impl From<&Hello> for Me {
@@ -79,6 +88,7 @@ impl From<&Hello> for Me {
             instance: hello.instance,
             silo: None,
             view: None,
+            secret: None,
         }
     }
 }
@@ -108,24 +118,30 @@ impl Me {
     /// What this side says.
     pub(super) fn introduce(&self, side: Side, secured: Option<&Secured>) -> Introduction {
         let (advertise, instance) = (self.advertise, self.instance);
-        let mut proofs = Vec::new();
-        if let (Some(secured), Some(view)) = (secured, &self.view) {
-            proofs = self.said(side, secured, advertise, instance, |said| {
-                view.snapshot().version_row.core.cluster_keys().prove(said)
-            });
-        }
+        let prove = |about, keys: &ClusterKeys| match secured {
+            Some(secured) => self.said(about, side, secured, advertise, instance, |said| {
+                keys.prove(said)
+            }),
+            None => Vec::new(),
+        };
+        let view = self.view.as_ref().map(ClusterView::snapshot);
+        let proofs = view.map(|view| prove(TABLE, &view.version_row.core.cluster_keys()));
+        let secret = self.secret.as_ref().map(|keys| prove(SECRET, keys));
+        let (proofs, secret) = (proofs.unwrap_or_default(), secret.unwrap_or_default());
         Introduction {
             advertise,
             instance,
             silo: self.silo,
             fingerprint: secured.is_none().then(|| self.cluster.fingerprint()),
             proofs,
+            secret: secret.first().copied(),
         }
     }
 
     /// What a proof is about.
     fn said<T>(
         &self,
+        about: &[u8],
         side: Side,
         secured: &Secured,
         advertise: SocketAddr,
@@ -133,6 +149,7 @@ impl Me {
         then: impl FnOnce(&[&[u8]]) -> T,
     ) -> T {
         then(&[
+            about,
             &secured.binding,
             &[side as u8],
             self.cluster.to_string().as_bytes(),
@@ -161,6 +178,14 @@ impl Me {
         if secured.peer == self.instance {
             return Ok(());
         }
+        let (advertise, instance) = (peer.advertise, peer.instance);
+        if let Some(keys) = &self.secret {
+            let shown = peer.secret.ok_or(HandshakeError::NoSecret)?;
+            let accepts = |said: &[&[u8]]| keys.accept(&[shown], said);
+            if !self.said(SECRET, side, secured, advertise, instance, accepts) {
+                return Err(HandshakeError::WrongSecret);
+            }
+        }
         let Some(view) = &self.view else {
             return Err(HandshakeError::TooEarly);
         };
@@ -170,7 +195,7 @@ impl Me {
             .is_some_and(|entry| entry.instance_id == secured.peer);
         let keys = view.snapshot().version_row.core.cluster_keys();
         let accepts = |said: &[&[u8]]| keys.accept(&peer.proofs, said);
-        if has_row || self.said(side, secured, peer.advertise, peer.instance, accepts) {
+        if has_row || self.said(TABLE, side, secured, advertise, instance, accepts) {
             Ok(())
         } else {
             Err(HandshakeError::Unproven)
@@ -199,12 +224,18 @@ pub(super) enum HandshakeError {
     /// Neither in the table nor in possession of its key.
     #[error("it has no row in the table and no key of the cluster")]
     Unproven,
+    /// Without the secret that this silo demands.
+    #[error("it shows no secret")]
+    NoSecret,
+    /// With another secret.
+    #[error("its secret is none of this silo's")]
+    WrongSecret,
     /// This silo has not read the table.
     #[error("another process, which this silo cannot judge before it has read the table")]
     TooEarly,
     /// The other side closed the connection when it heard who this silo is.
     #[error(
-        "it closed the connection after this silo's introduction: it belongs to another cluster, or one of the two has not read the table; its log says which"
+        "it closed the connection after this silo's introduction: it belongs to another cluster, demands another secret, or one of the two has not read the table; its log says which"
     )]
     Dismissed,
     /// No version in common.

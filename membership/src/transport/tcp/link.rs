@@ -1,11 +1,12 @@
 //! One connection after its handshake: what waits to be sent on it, and whether it still works.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use membership_core::InstanceId;
 use membership_core::protocol::{LinkId, PeerIdentity};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::queue::Queue;
@@ -33,6 +34,10 @@ pub(super) struct Link {
     pinged: AtomicU64,
     doubted: AtomicBool,
     idle: AtomicU64,
+    /// Bytes of an unfinished message that have arrived.
+    pub(super) held: AtomicUsize,
+    /// Closes the connection.
+    pub(super) cut: Notify,
 }
 
 impl Link {
@@ -55,6 +60,8 @@ impl Link {
             pinged: AtomicU64::new(0),
             doubted: AtomicBool::new(false),
             idle: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
+            cut: Notify::new(),
         };
         link.close_when_idle_for(idle);
         link

@@ -19,6 +19,7 @@ mod link;
 mod queue;
 mod routes;
 mod shared;
+mod sources;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,7 @@ use tokio::time::timeout;
 
 pub use self::config::TcpConfig;
 use self::shared::{Phase, Shared};
-use super::tls::Tls;
+use super::tls::{Tls, keep_fresh};
 use super::{EncodedMessage, Hello, Inbox, Transport, TransportError, TransportStats};
 
 /// How long queued messages may take to leave at shutdown: long enough for a farewell.
@@ -82,6 +83,9 @@ impl TcpTransport {
         if !config.security.allows(address.ip()) {
             return Err(TransportError::Insecure { address });
         }
+        if config.security.is_plain() && config.security.secret().is_some() {
+            return Err(TransportError::SecretWithoutTls);
+        }
         let tls = match config.security.is_plain() {
             true => None,
             false => Some(Tls::new().map_err(|e| TransportError::Other(e.into()))?),
@@ -125,6 +129,15 @@ impl Transport for TcpTransport {
         let phase = self.phase.subscribe();
         self.shared
             .begin(hello, inbox.clone(), phase.clone(), runtime.clone());
+        if let Some(secret) = self.shared.config.security.secret() {
+            let (fresh, mut end) = (keep_fresh(secret.clone()), phase.clone());
+            runtime.spawn(async move {
+                tokio::select! {
+                    () = fresh => {}
+                    _ = end.wait_for(|p| *p != Phase::Running) => {}
+                }
+            });
+        }
         runtime.spawn(accept::accept_all(
             self.shared.clone(),
             listener,

@@ -1,7 +1,7 @@
 //! What all tasks of one transport share: its bounds, its counters, and every connection it has.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,13 +10,15 @@ use membership_core::protocol::{LinkId, PeerIdentity};
 use membership_core::{ClusterView, InstanceId, SiloAddress};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::config::TcpConfig;
 use super::counters::{Counters, sub};
 use super::handshake::Me;
 use super::link::Link;
 use super::queue::{Bounds, Queue};
-use crate::transport::tls::Tls;
+use super::sources::{self, Handshake, Sources};
+use crate::transport::tls::{Secret, Tls};
 use crate::transport::{Hello, Inbox};
 
 /// A time that timers never reach.
@@ -42,6 +44,8 @@ pub(super) struct Shared {
     /// Incoming connections, including those in their handshake.
     pub(super) incoming: Arc<AtomicUsize>,
     pub(super) in_handshake: Arc<AtomicUsize>,
+    pub(super) strangers: Arc<AtomicUsize>,
+    pub(super) sources: Arc<Sources>,
     /// Bytes of unfinished messages on all connections.
     pub(super) reassembly: AtomicUsize,
     pub(super) fresh_dials: Arc<AtomicUsize>,
@@ -51,6 +55,8 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// Where the view has silos.
+    hosts: HashSet<IpAddr>,
     /// Kept to the end: a dial that began before the shutdown may still deliver a farewell.
     me: Option<Me>,
     pub(super) running: Option<Running>,
@@ -84,6 +90,8 @@ impl Shared {
             counters: Arc::default(),
             incoming: Arc::default(),
             in_handshake: Arc::default(),
+            strangers: Arc::default(),
+            sources: Arc::default(),
             reassembly: AtomicUsize::new(0),
             fresh_dials: Arc::default(),
             fresh: Arc::default(),
@@ -121,14 +129,45 @@ impl Shared {
     }
 
     pub(super) fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
-        if let Some(me) = &mut self.state().me {
+        let mut state = self.state();
+        state.hosts = view
+            .members()
+            .map(|entry| entry.address.endpoint().ip().to_canonical())
+            .collect();
+        if let Some(me) = &mut state.me {
             (me.silo, me.view) = (silo, Some(view.clone()));
         }
     }
 
+    /// A place for the handshake of a connection from this address; none if there are too many.
+    pub(super) fn admit(&self, from: IpAddr) -> Option<Admission> {
+        let config = &self.config;
+        let connection = Permit::take(&self.incoming, config.max_incoming)?;
+        let handshake = Permit::take(&self.in_handshake, config.max_incoming_handshakes)?;
+        let known = self.state().hosts.contains(&from.to_canonical());
+        let stranger = match known {
+            true => None,
+            false => {
+                let place = Permit::take(&self.strangers, config.max_handshakes_of_strangers)?;
+                let bounds = sources::Bounds {
+                    open: config.max_handshakes_per_address,
+                    begun: config.max_handshakes_per_second,
+                };
+                let begun = self.sources.begin(from, bounds, Instant::now())?;
+                Some((place, begun))
+            }
+        };
+        Some(Admission {
+            connection,
+            handshake: (handshake, stranger),
+        })
+    }
+
     /// What a handshake needs to know now; none before the start.
     pub(super) fn me(&self) -> Option<Me> {
-        self.state().me.clone()
+        let mut me = self.state().me.clone()?;
+        me.secret = self.config.security.secret().map(Secret::keys);
+        Some(me)
     }
 
     pub(super) fn new_queue(&self) -> Arc<Queue> {
@@ -149,6 +188,19 @@ impl Shared {
             link.queue.close();
         }
         idle
+    }
+
+    /// Closes the connection that holds the most bytes of an unfinished message, so that one peer
+    /// cannot have honest ones closed.
+    pub(super) fn cut_the_largest(&self) {
+        let state = self.state();
+        let largest = state
+            .links
+            .values()
+            .max_by_key(|link| link.held.load(Relaxed));
+        if let Some(link) = largest {
+            link.cut.notify_one();
+        }
     }
 
     pub(super) fn forget(&self, link: &Link) {
@@ -188,6 +240,18 @@ impl State {
         });
     }
 }
+
+/// The places that a connection takes.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Until it is closed.
+    pub(super) connection: Permit,
+    /// Until its handshake has ended.
+    pub(super) handshake: InHandshake,
+}
+
+/// The places of a handshake; a stranger has more of them.
+pub(super) type InHandshake = (Permit, Option<(Permit, Handshake)>);
 
 /// One of a bounded number of permits; dropping it gives it back.
 #[derive(Debug)]

@@ -4,11 +4,14 @@
 //! configured.
 
 mod material;
+mod reload;
+mod secret;
 mod verify;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use membership_core::InstanceId;
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -17,7 +20,12 @@ use rustls::pki_types::ServerName;
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::{ClientConfig, CommonState, ServerConfig, version};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+pub(super) use self::reload::keep_fresh;
+pub use self::secret::{Secret, SecretError};
 
 use self::material::SiloKey;
 use self::verify::AnyKey;
@@ -128,6 +136,22 @@ impl Tls {
             stream: stream.into(),
         })
     }
+}
+
+/// Asks which process listens at an address: the instance whose key it proves, or none if what
+/// answers there proves nothing within `limit` (it is no silo, it hangs, or its security is `none`).
+/// Says nothing about the table, and is refused by the silo afterwards as a stranger.
+///
+/// # Errors
+/// There is no connection. [`io::ErrorKind::ConnectionRefused`]: nothing listens there.
+/// [`io::ErrorKind::TimedOut`]: no answer within `limit`.
+///
+/// Cancel safe.
+pub async fn instance_at(address: SocketAddr, limit: Duration) -> io::Result<Option<InstanceId>> {
+    let stream = timeout(limit, TcpStream::connect(address)).await??;
+    let tls = Tls::new().map_err(io::Error::other)?;
+    let secured = timeout(limit, tls.dial(stream, address)).await;
+    Ok(secured.ok().and_then(Result::ok).map(|s| s.peer))
 }
 
 impl std::fmt::Debug for Tls {

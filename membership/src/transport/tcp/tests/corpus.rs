@@ -50,6 +50,7 @@ fn handshakes() {
         silo: None,
         fingerprint: Some(me().cluster.fingerprint()),
         proofs: Vec::new(),
+        secret: None,
         ..introduction()
     };
     let first = handshake::encode(Versions { min: 1, max: 1 }, &plain).unwrap();

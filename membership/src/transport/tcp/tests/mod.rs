@@ -235,6 +235,7 @@ fn introduction() -> Introduction {
         silo: Some(silo("10.0.3.9:7100@1763000000000")),
         fingerprint: None,
         proofs: vec![[3; 32], [4; 32]],
+        secret: Some([5; 32]),
     }
 }
 

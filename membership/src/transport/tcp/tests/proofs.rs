@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use membership_core::{
-    ClusterKey, ClusterView, InitializeRequest, InstanceId, Rows, SharedSettings, Snapshot, TableId,
+    ClusterKey, ClusterKeys, ClusterView, InitializeRequest, InstanceId, Rows, SharedSettings,
+    Snapshot, TableId,
 };
 
 use super::super::handshake::{self, HandshakeError, Me, Secured, Side, Versions};
@@ -103,4 +104,35 @@ fn who_has_not_read_the_table_believes_itself_alone() {
     ));
     let own = hello(&early, 5);
     assert!(handshake::check(&own, &early, Side::Dialled, Some(&link(2, 5))).is_ok());
+}
+
+#[test]
+fn a_secret_is_demanded_of_everybody_besides() {
+    let keys = |bytes: &[u8]| {
+        let keys = bytes.iter().map(|byte| ClusterKey::new([*byte; 32]));
+        Some(keys.collect::<ClusterKeys>())
+    };
+    let (mut a, mut b) = (silo("blue", 1), silo("blue", 2));
+    let judged = |a: &Me, b: &Me| {
+        handshake::check(&hello(a, 5), b, Side::Dialled, Some(&link(1, 5))).map(drop)
+    };
+    b.secret = keys(&[1]);
+    assert!(matches!(judged(&a, &b), Err(HandshakeError::NoSecret)));
+    a.secret = keys(&[2, 1]);
+    assert!(
+        matches!(judged(&a, &b), Err(HandshakeError::WrongSecret)),
+        "the first key proves"
+    );
+    b.secret = keys(&[1, 2]);
+    assert!(judged(&a, &b).is_ok(), "and each one is accepted");
+    // A key of the table is no secret.
+    a.secret = None;
+    let mut said = a.introduce(Side::Dialled, Some(&link(0, 5)));
+    said.secret = said.proofs.first().copied();
+    b.secret = keys(&[7]);
+    let forged = handshake::encode(Versions::MINE, &said).unwrap();
+    assert!(matches!(
+        handshake::check(&forged[13..], &b, Side::Dialled, Some(&link(1, 5))),
+        Err(HandshakeError::WrongSecret)
+    ));
 }
