@@ -128,12 +128,12 @@ async fn a_large_table_that_is_torn_is_caught() {
 /// commits, even if only at the last kill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_kills_reveal_what_a_crash_does() {
-    let killed = async |bug: Bug, kills: usize| {
+    let killed = async |bug: Bug, kills: usize, seed: u64| {
         let suite = Suite::new(Planted::new(bug))
             .named("killed_servers_lose_nothing")
             .on_result(|_| {});
         suite
-            .seed(4711)
+            .seed(seed)
             .effort(|effort| (effort.commits, effort.server_kills) = (600, kills))
             .run()
             .await
@@ -145,7 +145,14 @@ async fn several_kills_reveal_what_a_crash_does() {
         (Bug::LosesACommitInTheThirdCrash, 2, false),
         (Bug::LosesACommitInTheThirdCrash, 20, true),
     ] {
-        let report = killed(bug, kills).await;
+        let mut report = killed(bug, kills, 4711).await;
+        // The commit that a single crash loses may be one whose answer that crash cut off, which
+        // nobody can miss: then another run has to lose one that was acknowledged.
+        for seed in 1..=4 {
+            if caught && report.failures().count() == 0 {
+                report = killed(bug, kills, seed).await;
+            }
+        }
         println!("{bug:?}, {kills} kills: {report}");
         assert_eq!(
             (report.results.len(), report.failures().count()),
