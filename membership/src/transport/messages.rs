@@ -16,6 +16,8 @@ use super::{DeliverError, EncodedMessage, Inbox, Lane};
 const DECODE_ASIDE: usize = 256 * 1024;
 /// The longest message of the queue of probes; theirs have some 100 bytes.
 const SMALL: usize = 4096;
+/// After so many probes and answers a view has its turn.
+const IN_A_ROW: usize = 64;
 /// Bytes of views that wait to be handled, as they came.
 const BULK_BYTES: usize = 64 << 20;
 
@@ -107,16 +109,30 @@ pub struct MessageInbox {
 pub struct Messages {
     small: mpsc::Receiver<Inbound>,
     bulk: mpsc::Receiver<(Inbound, OwnedSemaphorePermit)>,
+    /// Small ones since the last view.
+    in_a_row: usize,
 }
 
 impl Messages {
-    /// The next message: probes and answers first. None once the transport has dropped its end.
-    /// Cancel safe.
+    /// The next message: probes and answers first, but not for ever. None once the transport has
+    /// dropped its end. Cancel safe.
     pub async fn recv(&mut self) -> Option<Inbound> {
+        if self.in_a_row >= IN_A_ROW {
+            self.in_a_row = 0;
+            if let Ok((inbound, _room)) = self.bulk.try_recv() {
+                return Some(inbound);
+            }
+        }
         tokio::select! {
             biased;
-            Some(inbound) = self.small.recv() => Some(inbound),
-            Some((inbound, _room)) = self.bulk.recv() => Some(inbound),
+            Some(inbound) = self.small.recv() => {
+                self.in_a_row += 1;
+                Some(inbound)
+            }
+            Some((inbound, _room)) = self.bulk.recv() => {
+                self.in_a_row = 0;
+                Some(inbound)
+            }
             else => None,
         }
     }
@@ -133,6 +149,7 @@ impl MessageInbox {
         let messages = Messages {
             small: small_read,
             bulk: bulk_read,
+            in_a_row: 0,
         };
         (Arc::new(Self { small, bulk, room }), messages)
     }

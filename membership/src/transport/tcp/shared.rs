@@ -129,11 +129,12 @@ impl Shared {
     }
 
     pub(super) fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
-        let mut state = self.state();
-        state.hosts = view
+        let hosts = view
             .members()
             .map(|entry| entry.address.endpoint().ip().to_canonical())
             .collect();
+        let mut state = self.state();
+        state.hosts = hosts;
         if let Some(me) = &mut state.me {
             (me.silo, me.view) = (silo, Some(view.clone()));
         }
