@@ -51,6 +51,21 @@ async fn a_deleted_file_is_reported_and_nothing_is_written() {
     assert_eq!(read(&table).await.0.rows.len(), 0);
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let (table, _) = table_with(&place, 1).await;
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&place.path()) & 0o777, 0o600);
+    // What the owner allows stays.
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o660)).unwrap();
+    read(&table).await;
+    drop(place.open().await);
+    assert_eq!(mode(&place.path()) & 0o777, 0o660);
+}
+
 #[tokio::test]
 async fn a_replaced_file_is_reported_even_with_the_same_content() {
     let place = Place::new();

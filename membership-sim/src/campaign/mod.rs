@@ -224,6 +224,7 @@ mod tests {
             daily: true,
             seconds: 60,
             silos: 5,
+            hostile: false,
             minutes: 1,
             jobs: Some(3),
         };

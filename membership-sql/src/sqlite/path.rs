@@ -54,6 +54,18 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     }
 }
 
+/// Lets the owner alone read a new file, which has nothing in it yet: it will hold the cluster's
+/// secret. SQLite gives its journals the same mode.
+pub(super) fn hide(path: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    }
+    let _ = path;
+    Ok(())
+}
+
 /// The absolute path to use, if its directory exists and its file system has locks that work.
 ///
 /// # Errors

@@ -158,6 +158,9 @@ impl File {
                 .with_source(e),
                 _ => from_sqlite(e),
             })?;
+            if before.is_none() {
+                path::hide(path).map_err(from_io)?;
+            }
             let after = path::identity(path).map_err(from_io)?;
             if let Some(identity) = after.filter(|_| before.is_none() || before == after) {
                 conn.set_prepared_statement_cache_capacity(32);
