@@ -31,6 +31,7 @@ async fn keys_match_the_readme_and_delete_removes_them() {
         format!("{folder}silo/{one}/alive"),
         format!("{folder}silo/{one}/row"),
         mark,
+        format!("{folder}version/core"),
         format!("{folder}version/recent/01"),
         format!("{folder}version/recent/02"),
         format!("{folder}version/settings"),

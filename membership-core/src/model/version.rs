@@ -111,6 +111,15 @@ impl VersionRow {
         }
     }
 
+    /// The same row as others may see it: without the cluster's secret.
+    #[must_use]
+    pub fn without_secret(&self) -> Self {
+        Self {
+            core: self.core.without_secret(),
+            ..self.clone()
+        }
+    }
+
     /// The same row, marked by `delete`: nothing but `delete` works from then on.
     #[must_use]
     pub const fn marked_as_deleting(mut self) -> Self {

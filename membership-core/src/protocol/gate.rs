@@ -122,7 +122,8 @@ pub(crate) fn pass(
                 } else {
                     withdraw(ctx, snapshot, newest_at)
                 }
-            } else if newest_at.is_some_and(|sent| sent >= at)
+            } else if snapshot.version() == told.version()
+                || newest_at.is_some_and(|sent| sent >= at)
                 || check_token(&snapshot.token, &told.version_row).is_err()
             {
                 withdraw(ctx, snapshot, newest_at)
@@ -189,8 +190,12 @@ pub(crate) fn hear(ctx: &mut Ctx, snapshot: Snapshot, witness: &Witness<'_>) -> 
     Hearing::Announced
 }
 
-fn is_same(a: &Snapshot, b: &Snapshot) -> bool {
-    a.token.same_commit(&b.token) && a.rows.digest() == b.rows.digest()
+/// Whether what was announced is what the table has, to the last byte: its author may have chosen
+/// rows with the same digest.
+fn is_same(read: &Snapshot, announced: &Snapshot) -> bool {
+    read.token.same_commit(&announced.token)
+        && read.rows == announced.rows
+        && read.version_row.without_secret() == announced.version_row.without_secret()
 }
 
 /// Whether a silo that `known` has as Dead is alive again.

@@ -251,7 +251,11 @@ impl Call {
     pub(super) async fn open(&self, new: bool) -> Result<Arc<Connection>, TableError> {
         let client = &self.client;
         let open = async {
-            let _one_at_a_time = client.connecting.lock().await;
+            // A new one does not wait for an attempt that may hang with the old ones.
+            let _one_at_a_time = match new {
+                true => None,
+                false => Some(client.connecting.lock().await),
+            };
             if let Some(connection) = client.current().filter(|_| !new) {
                 return Ok(connection);
             }

@@ -94,7 +94,14 @@ impl Statement {
             Self::Heartbeat | Self::FirstHeartbeat => {
                 vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT]
             }
-            Self::Initialize => vec![Type::TEXT, Type::TEXT, Type::TEXT, Type::INT4, Type::TEXT],
+            Self::Initialize => vec![
+                Type::TEXT,
+                Type::TEXT,
+                Type::TEXT,
+                Type::INT4,
+                Type::TEXT,
+                Type::TEXT,
+            ],
             Self::Commit => {
                 let mut types = texts(9);
                 (types[2], types[6]) = (Type::INT8, Type::INT8);

@@ -54,13 +54,25 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     }
 }
 
-/// Lets the owner alone read a new file, which has nothing in it yet: it will hold the cluster's
-/// secret. SQLite gives its journals the same mode.
-pub(super) fn hide(path: &Path) -> io::Result<()> {
+/// Makes an empty file that its owner alone may read, if there is none: it will hold the cluster's
+/// secret. SQLite takes an empty file for a new database, and gives its journals the same mode.
+///
+/// The file gets its name only when its descriptor is closed. Where that is not possible, SQLite
+/// makes the file, as the process's mask says.
+pub(super) fn make_hidden(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    if identity(path)?.is_none() {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".new-{}", std::process::id()));
+        let mut options = std::fs::OpenOptions::new();
+        let made = options.write(true).create(true).mode(0o600).open(&name);
+        if made.is_ok() {
+            drop(made);
+            // Another process may have been first, or the file system may know no links.
+            let _ = std::fs::hard_link(&name, path);
+            let _ = std::fs::remove_file(&name);
+        }
     }
     let _ = path;
     Ok(())

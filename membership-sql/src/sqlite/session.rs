@@ -149,6 +149,9 @@ impl File {
         }
         // If the path leads to the same file before and after, that file was opened.
         for _ in 0..100 {
+            if create {
+                path::make_hidden(path).map_err(from_io)?;
+            }
             let before = path::identity(path).map_err(from_io)?;
             let mut conn = Connection::open_with_flags(path, flags).map_err(|e| match e.sqlite_error_code() {
                 Some(ErrorCode::CannotOpen) => error(
@@ -158,9 +161,6 @@ impl File {
                 .with_source(e),
                 _ => from_sqlite(e),
             })?;
-            if before.is_none() {
-                path::hide(path).map_err(from_io)?;
-            }
             let after = path::identity(path).map_err(from_io)?;
             if let Some(identity) = after.filter(|_| before.is_none() || before == after) {
                 conn.set_prepared_statement_cache_capacity(32);

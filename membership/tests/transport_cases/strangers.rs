@@ -146,6 +146,17 @@ async fn a_host_that_holds_connections_keeps_nobody_else_out() {
 }
 
 #[tokio::test]
+async fn a_peer_has_a_few_connections_and_the_newest_stay() {
+    let (mut a, mut b) = (Peer::new(1).await, Peer::new(2).await);
+    for _ in 0..40 {
+        reaches(&mut a, &mut b).await;
+    }
+    let stats = b.until(|s| s.open <= 17).await;
+    assert_eq!(stats.accepted, 40);
+    reaches(&mut a, &mut b).await;
+}
+
+#[tokio::test]
 async fn plain_tcp_is_for_loopback_addresses() {
     let everywhere = "0.0.0.0:0".parse().unwrap();
     let error = TcpTransport::bind_with(everywhere, plain())

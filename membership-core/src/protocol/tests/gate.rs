@@ -257,3 +257,95 @@ fn an_old_vote_first_seen_after_an_outage_is_not_fresh() {
         "nobody knows how long it was there before I came"
     );
 }
+
+/// Finds one row of each list so that the hashes add up to `total` (Wagner's tree).
+fn kin(lists: &[Vec<u128>], total: u128) -> Option<Vec<u16>> {
+    const BITS: u32 = 15;
+    type List = Vec<(u128, Vec<u16>)>;
+    fn tree(from: usize, n: usize, level: u32, lists: &[Vec<u128>], total: u128) -> List {
+        if n == 1 {
+            let first = if from == 0 { total } else { 0 };
+            let numbered = (0_u16..).zip(&lists[from]);
+            return numbered
+                .map(|(i, hash)| (hash.wrapping_sub(first), vec![i]))
+                .collect();
+        }
+        let mut left = tree(from, n / 2, level - 1, lists, total);
+        let right = tree(from + n / 2, n / 2, level - 1, lists, total);
+        let bits = if n == lists.len() { 128 } else { BITS * level };
+        let mask = u128::MAX >> (128 - bits);
+        left.sort_unstable_by_key(|(sum, _)| sum & mask);
+        let mut out = Vec::new();
+        for (sum, path) in &right {
+            let want = sum.wrapping_neg() & mask;
+            let at = left.partition_point(|(sum, _)| sum & mask < want);
+            for (other, before) in left[at..].iter().take_while(|(s, _)| s & mask == want) {
+                if out.len() >= 1 << 16 {
+                    return out;
+                }
+                let path = before.iter().chain(path).copied().collect();
+                out.push((other.wrapping_add(*sum), path));
+            }
+        }
+        out
+    }
+    let found = tree(0, lists.len(), lists.len().trailing_zeros(), lists, total);
+    found.into_iter().next().map(|(_, path)| path)
+}
+
+/// A member commits honestly and announces other rows with the same digest, which is a sum of fast
+/// hashes: 256 filler rows make it what it must be. What was announced must not be confirmed.
+#[test]
+fn forged_rows_with_the_digest_of_the_table_are_withdrawn() {
+    let mut ctx = at_version_5();
+    let truth = snapshot(6, actives([1, 2, 3]));
+    let mut rows = snapshot(6, actives([1, 2])).rows;
+    let mut ghost = entry(silo(66), SiloStatus::Active);
+    ghost.written_at = 6;
+    rows.insert(crate::Row::encode(ghost));
+    let port = |list: usize| u16::try_from(1000 + list).unwrap();
+    let key = |list: usize| SiloAddress::new([10, 9, 0, 1].into(), port(list), 1).row_key();
+    let body = |list: usize, i: usize| format!("{{\"{list}.{i}\"");
+    let lists: Vec<Vec<u128>> = (0..256)
+        .map(|list| {
+            let key = key(list);
+            let hash =
+                |i| xxhash_rust::xxh3::xxh3_128(format!("{key}\0{}", body(list, i)).as_bytes());
+            (0..1 << 15).map(hash).collect()
+        })
+        .collect();
+    let total = truth.rows.digest().wrapping_sub(rows.digest());
+    let fillers = kin(&lists, total).expect("a sum");
+    for (list, i) in fillers.iter().enumerate() {
+        rows.insert(crate::Row::decode(key(list), body(list, usize::from(*i))));
+    }
+    assert_eq!(rows.digest(), truth.rows.digest(), "the forgery works");
+    let forged = Snapshot::new(truth.token.clone(), truth.version_row.clone(), rows);
+    assert_eq!(announce(&mut ctx, forged), Hearing::Announced);
+    let published = ctx.view.clone().unwrap();
+    let at = Some(ctx.now.mono);
+    assert_eq!(
+        pass(&mut ctx, truth, Source::Read, at),
+        Passage::Withdrawn(6)
+    );
+    assert!(!published.is_confirmed() && published.fencing_token().is_none());
+    assert!(!ctx.is_member(&silo(66), instance(silo(66))));
+    assert_eq!(ctx.members.active.len(), 3);
+}
+
+#[test]
+fn a_forged_version_row_is_withdrawn() {
+    let mut ctx = at_version_5();
+    let truth = snapshot(6, actives([1, 2, 3]));
+    let mut row = (*truth.version_row).clone();
+    row.settings.num_votes_for_death_declaration = 9;
+    let forged = Snapshot::new(truth.token.clone(), row, truth.rows.clone());
+    assert_eq!(announce(&mut ctx, forged), Hearing::Announced);
+    let published = ctx.view.clone().unwrap();
+    let at = Some(ctx.now.mono);
+    assert_eq!(
+        pass(&mut ctx, truth, Source::Read, at),
+        Passage::Withdrawn(6)
+    );
+    assert!(!published.is_confirmed());
+}

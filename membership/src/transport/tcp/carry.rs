@@ -41,6 +41,7 @@ pub(super) async fn run(
             add(&shared.counters.closed_oversized, 1);
             "it held the most of the unfinished messages, of which there were too many".to_owned()
         }
+        () = link.surplus.notified() => "its peer has many newer connections".to_owned(),
         _ = end.wait_for(|p| *p == Phase::Closed) => "this silo stops".to_owned(),
     };
     tracing::debug!(link = link.id.0, peer_instance = %link.instance, why, "connection closed");

@@ -36,8 +36,12 @@ pub(super) struct Link {
     idle: AtomicU64,
     /// Bytes of an unfinished message that have arrived.
     pub(super) held: AtomicUsize,
-    /// Closes the connection.
+    /// Closes the connection, because it holds too much.
     pub(super) cut: Notify,
+    /// Closes the connection, because its peer has many newer ones.
+    pub(super) surplus: Notify,
+    /// The other side dialled.
+    pub(super) incoming: AtomicBool,
 }
 
 impl Link {
@@ -62,6 +66,8 @@ impl Link {
             idle: AtomicU64::new(0),
             held: AtomicUsize::new(0),
             cut: Notify::new(),
+            surplus: Notify::new(),
+            incoming: AtomicBool::new(false),
         };
         link.close_when_idle_for(idle);
         link

@@ -280,6 +280,7 @@ impl Shared {
                 self.config.idle_timeout + INCOMING_IDLE_EXTRA,
             )
         };
+        self.limit_links_of(&link);
         add(&self.counters.open, 1);
         carry::run(self, &link, connection, inbox, phase).await;
         self.forget(&link);

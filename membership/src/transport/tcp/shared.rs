@@ -21,6 +21,9 @@ use super::sources::{self, Handshake, Sources};
 use crate::transport::tls::{Secret, Tls};
 use crate::transport::{Hello, Inbox};
 
+/// Incoming connections of one process. A silo has one, and for some seconds a few that it dialled
+/// afresh.
+const MAX_LINKS_OF_A_PEER: usize = 16;
 /// A time that timers never reach.
 const LONGEST_IDLE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -201,6 +204,26 @@ impl Shared {
             .max_by_key(|link| link.held.load(Relaxed));
         if let Some(link) = largest {
             link.cut.notify_one();
+        }
+    }
+
+    /// Counts a new incoming connection. If its peer has too many of them, the oldest is closed.
+    pub(super) fn limit_links_of(&self, new: &Link) {
+        new.incoming.store(true, Relaxed);
+        if new.peer == PeerIdentity::Unproven {
+            return;
+        }
+        let state = self.state();
+        let mut oldest: Option<&Arc<Link>> = None;
+        let mut count = 0;
+        for link in state.links.values() {
+            if link.peer == new.peer && link.incoming.load(Relaxed) {
+                count += 1;
+                oldest = oldest.filter(|old| old.id < link.id).or(Some(link));
+            }
+        }
+        if let Some(link) = oldest.filter(|_| count > MAX_LINKS_OF_A_PEER) {
+            link.surplus.notify_one();
         }
     }
 
