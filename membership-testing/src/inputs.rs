@@ -119,9 +119,15 @@ impl Cluster {
                 ],
             );
             let clocks = process.clocks(self.now);
-            let before = Strange::before(&*process.machine, clocks.mono, &input);
+            let mut before = Strange::before(&*process.machine, clocks.mono, &input);
+            if before.is_some() {
+                // What is only waiting for time to pass happens now, without the message.
+                process.machine.handle(clocks, Input::Wake, &mut effects);
+                before = Strange::before(&*process.machine, clocks.mono, &input);
+            }
+            let own = effects.len();
             process.machine.handle(clocks, input, &mut effects);
-            strange = before.map(|before| before.after(&*process.machine, &effects));
+            strange = before.map(|before| before.after(&*process.machine, &effects[own..]));
             if let (Some(record), Some(me)) =
                 (self.truth.records.get_mut(id.0), process.machine.me())
                 && record.silo != Some(me)

@@ -133,7 +133,10 @@ impl Protocol {
         let health_multiplier = self.monitor.health_multiplier();
         match body {
             Message::Probe { nonce } => {
-                self.monitor.probe_received(self.ctx.now.mono);
+                // That strangers reach this silo says nothing about its health.
+                if self.ctx.is_member(&from, header.instance) {
+                    self.monitor.probe_received(self.ctx.now.mono);
+                }
                 if self.pause.silent {
                     self.pause.hold(link, from, *nonce);
                 } else if self.is_exposed() {
