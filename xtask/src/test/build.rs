@@ -1,5 +1,6 @@
 //! One build of all tests with all features, so that nothing is compiled twice because of another
-//! choice of features.
+//! choice of features. Only the client of a Docker engine, 36 crates, is left out where servers are
+//! processes of this machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,12 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::shares::{BY_DEFAULT, SHARES, is_chosen};
+
+/// The feature for servers as containers.
+const CONTAINERS: (&str, &str) = ("membership-testbed", "containers");
+/// Packages without a library that a server's test needs.
+const WITHOUT_SERVERS: [&str; 2] = ["membership-sim", "membership-testing"];
+
 use crate::{Failure, cargo, output};
 
 /// A test program.
@@ -25,14 +32,15 @@ pub struct Program {
 #[derive(Debug)]
 pub struct Plan {
     targets: BTreeSet<String>,
+    features: Vec<String>,
 }
 
 impl Plan {
-    /// Every test that belongs to a share.
+    /// Every test that belongs to a share; with servers as containers or as processes.
     ///
     /// # Errors
     /// A share names a package that does not exist.
-    pub fn new(root: &Path) -> Result<Self, Failure> {
+    pub fn new(root: &Path, containers: bool) -> Result<Self, Failure> {
         let mut metadata = Command::new(cargo());
         metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
         let metadata: Value = serde_json::from_str(&output(metadata.current_dir(root))?)?;
@@ -55,14 +63,21 @@ impl Plan {
                 }
             }
         }
-        Ok(Self { targets })
+        let features = packages
+            .iter()
+            .flat_map(features)
+            .filter(|one| containers || *one != CONTAINERS)
+            .map(|(package, feature)| format!("{package}/{feature}"))
+            .collect();
+        Ok(Self { targets, features })
     }
 
-    /// `cargo test` of these packages with all features.
-    pub fn command(root: &Path) -> Command {
+    /// `cargo test` of these packages with these features.
+    pub fn command(&self, root: &Path) -> Command {
         let mut command = Command::new(cargo());
         command
-            .args(["test", "--locked", "--workspace", "--all-features"])
+            .args(["test", "--locked", "--workspace", "--features"])
+            .arg(self.features.join(","))
             .current_dir(root);
         for package in BY_DEFAULT {
             command.args(["--exclude", package]);
@@ -70,12 +85,29 @@ impl Plan {
         command
     }
 
+    /// Compiles the libraries that the tests need, and no program: other tests may be running
+    /// programs of the same names.
+    ///
+    /// # Errors
+    /// The compiler has written its errors to standard error.
+    pub fn build_libraries(&self, root: &Path) -> Result<(), Failure> {
+        let mut command = self.command(root);
+        command.args(["--no-run", "--lib"]);
+        for package in WITHOUT_SERVERS {
+            command.args(["--exclude", package]);
+        }
+        if command.status()?.success() {
+            return Ok(());
+        }
+        Err(Failure::new("the libraries do not compile"))
+    }
+
     /// Compiles the tests; returns the programs.
     ///
     /// # Errors
     /// The compiler has written its errors to standard error.
     pub fn build(&self, root: &Path) -> Result<Vec<Program>, Failure> {
-        let mut command = Self::command(root);
+        let mut command = self.command(root);
         command.args([
             "--no-run",
             "--message-format=json-render-diagnostics",
@@ -93,6 +125,13 @@ impl Plan {
         programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
         Ok(programs)
     }
+}
+
+/// The features of a package, each with its package.
+fn features(package: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let name = package["name"].as_str().unwrap_or_default();
+    let features = package["features"].as_object().into_iter().flatten();
+    features.map(move |(feature, _)| (name, feature.as_str()))
 }
 
 /// The test program that a message of cargo's reports, if it reports one.
@@ -139,10 +178,16 @@ mod tests {
 
     #[test]
     fn the_table_names_packages_that_exist() {
-        let plan = Plan::new(&crate::root()).unwrap();
+        let plan = Plan::new(&crate::root(), false).unwrap();
         for target in ["conformance", "launch", "servers", "stores"] {
             assert!(plan.targets.contains(target), "{target}: {plan:?}");
         }
         assert!(!plan.targets.contains("demo"), "{plan:?}");
+        let (package, feature) = CONTAINERS;
+        let containers = format!("{package}/{feature}");
+        assert!(!plan.features.contains(&containers), "{plan:?}");
+        let both = Plan::new(&crate::root(), true).unwrap();
+        assert!(both.features.contains(&containers), "{both:?}");
+        assert_eq!(both.features.len(), plan.features.len() + 1);
     }
 }

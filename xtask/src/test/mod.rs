@@ -41,6 +41,9 @@ pub struct Test {
     /// Servers as containers of a Docker engine, and not as processes of this machine.
     #[arg(long)]
     containers: bool,
+    /// Compile the libraries that the tests need, and run nothing: for while something else waits.
+    #[arg(long, conflicts_with_all = ["only", "all", "whole", "quick"])]
+    libraries: bool,
     /// How many shares run side by side: most of their time they wait for servers that a test has
     /// killed or frozen. With more than one, what a share prints is shown when it has ended.
     #[arg(long, value_name = "NUMBER", default_value_t = side_by_side(), value_parser = clap::value_parser!(u8).range(1..=16))]
@@ -72,6 +75,9 @@ pub struct Soak {
 impl Test {
     /// Runs the shares; an error if any of them failed.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
+        if self.libraries {
+            return Plan::new(root, self.containers)?.build_libraries(root);
+        }
         let mut environment = environment(root, self.containers);
         if self.whole {
             environment.push(("MEMBERSHIP_CONFORMANCE_SETUPS", "whole".to_owned()));
@@ -104,7 +110,7 @@ impl Test {
         )?;
         if self.only.is_empty() {
             heading("the examples in the documentation");
-            let mut command = Plan::command(root);
+            let mut command = Plan::new(root, self.containers)?.command(root);
             command.arg("--doc");
             let unlimited = Runner {
                 limit: None,
@@ -247,7 +253,7 @@ fn run_shares(
     }
     heading("building all tests with all features");
     let began = Instant::now();
-    let programs = Plan::new(root)?.build(root)?;
+    let programs = Plan::new(root, containers)?.build(root)?;
     say(&format!("built in {} s", began.elapsed().as_secs()));
     outcomes.extend(lanes::run(chosen, jobs.into(), runner, &programs)?);
     Ok(())

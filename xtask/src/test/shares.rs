@@ -83,13 +83,13 @@ pub const SHARES: &[Share] = &[
     store("redis", &[], "membership-redis", Kind::Redis, 175),
     store("valkey", &[], "membership-redis", Kind::Valkey, 120),
     store("postgres", &[], "membership-sql", Kind::Postgres, 180),
-    store("mariadb", &["mysql"], "membership-sql", Kind::MariaDb, 190),
+    store("mariadb", &["mysql"], "membership-sql", Kind::MariaDb, 140),
     heavy(store(
         "dynamodb",
         &["dynamo"],
         "membership-dynamo",
         Kind::DynamoDb,
-        205,
+        230,
     )),
     store(
         "azure-table",
@@ -103,7 +103,7 @@ pub const SHARES: &[Share] = &[
         &["scylla"],
         "membership-cassandra",
         Kind::Cassandra,
-        225,
+        250,
     )),
     // Real silos over it: the server is started many times, and each start takes 20 s.
     heavy(store(
@@ -122,14 +122,14 @@ pub const SHARES: &[Share] = &[
     ),
     // Three members, whose primary is killed: another set-up of the same store, like Valkey for
     // Redis.
-    heavy(store(
+    store(
         "mongodb-set",
         &["three_members", "replica_set"],
         "membership-mongo",
         Kind::MongoDb,
         240,
-    )),
-    store("etcd", &[], "membership-etcd", Kind::Etcd, 225),
+    ),
+    store("etcd", &[], "membership-etcd", Kind::Etcd, 155),
     // Three members, whose leader is killed.
     store(
         "etcd-set",
@@ -167,11 +167,11 @@ pub const SHARES: &[Share] = &[
     // file and over one server.
     Share {
         also: &["launch"],
-        ..plain("launcher", "membership-testbed", 60)
+        ..plain("launcher", "membership-testbed", 105)
     },
     plain("toy", "membership-toy", 45),
     plain("toy-store", "toy-store", 5),
-    plain("xtask", "xtask", 60),
+    plain("xtask", "xtask", 95),
     plain("library", LIBRARY, 10),
     Share {
         server: Some(Kind::Redis),
