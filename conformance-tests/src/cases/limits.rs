@@ -198,7 +198,7 @@ async fn defunct_rows_are_cleaned_up_within_the_limits(cx: Cx) -> Verdict {
     }
     let gateways = table.gateways().await?;
     must!(
-        gateways.len() == 1 && gateways.iter().all(|g| g.port() == 30_000),
+        gateways.len() == 1 && gateways.iter().all(|g| g.endpoint.port() == 30_000),
         "the gateways are {gateways:?}"
     );
     let mut ids = || cx.commit_id();

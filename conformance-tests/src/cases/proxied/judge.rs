@@ -149,8 +149,7 @@ impl Route {
     }
 
     async fn initialized(&self, prepared: &Prepared, answer: Option<Answered>) -> Verdict {
-        let mine = prepared.initialize.table_id;
-        let other = self.cx.initialize_request();
+        let other = self.offer();
         self.patient("initialize by another client", || {
             self.judge.initialize(&other)
         })
@@ -162,14 +161,15 @@ impl Route {
             now.version(),
             now.rows.len()
         );
+        // A request that was dropped earlier may have arrived only now.
         must!(
-            [mine, other.table_id].contains(&now.table_id()),
+            self.was_offered(now.table_id()),
             "no client offered the table id {}",
             now.table_id()
         );
         if let Some(Answered::Done(Ok(()))) = answer {
             must!(
-                now.table_id() == mine,
+                now.table_id() != other.table_id,
                 "the answer says that the table existed, but it did not"
             );
         }

@@ -129,7 +129,7 @@ impl Route {
             _ => {}
         }
         let silo = &self.silos[1];
-        let (initialize, beat) = (self.cx.initialize_request(), self.beat(silo));
+        let (initialize, beat) = (self.offer(), self.beat(silo));
         Ok(Prepared {
             operation,
             before,

@@ -1,11 +1,12 @@
 //! A client behind a proxy, and a second client beside it, which reads what really happened.
 
 use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, NextStep, ReadAnswer, ReadRequest,
-    Snapshot, TableError, TableErrorKind, WallTime,
+    CommitOutcome, Heartbeat, HeartbeatWrite, InitializeRequest, MembershipEntry, NextStep,
+    ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind, TableId, WallTime,
 };
 
 use super::judge::Decide;
@@ -33,6 +34,8 @@ pub(super) struct Route {
     pub judge: Table,
     /// Three silos that always have a row.
     pub silos: [MembershipEntry; 3],
+    /// Every table id that a client asked for: one that was dropped may still make its table.
+    offered: Mutex<Vec<TableId>>,
 }
 
 impl Route {
@@ -49,6 +52,7 @@ impl Route {
             proxy,
             judge,
             silos: [cx.entry(), cx.entry(), cx.entry()],
+            offered: Mutex::default(),
         };
         route.fill().await?;
         route.warm().await?;
@@ -72,8 +76,24 @@ impl Route {
 
     /// Creates a table, with its rows.
     pub async fn found(&self) -> Verdict {
-        self.judge.initialize(&self.cx.initialize_request()).await?;
+        self.judge.initialize(&self.offer()).await?;
         self.fill().await
+    }
+
+    /// A request to create the table.
+    pub fn offer(&self) -> InitializeRequest {
+        let request = self.cx.initialize_request();
+        self.offers().push(request.table_id);
+        request
+    }
+
+    /// Whether any client asked for a table with this id.
+    pub fn was_offered(&self, id: TableId) -> bool {
+        self.offers().contains(&id)
+    }
+
+    fn offers(&self) -> MutexGuard<'_, Vec<TableId>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn beat(&self, silo: &MembershipEntry) -> HeartbeatWrite {
