@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Process, builder, cause, is_dead, silos, table};
+use common::{CutTransport, PATIENCE, Process, builder, cause, is_dead, silos, table};
 use futures_util::StreamExt;
 use membership::intent::Refusal;
 use membership::protocol::Termination;
-use membership::{CauseOfDeath, ChangeKind, RequestError, SiloStatus, WaitError};
+use membership::{CauseOfDeath, ChangeKind, EventKind, RequestError, SiloStatus, WaitError};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_silos_agree_on_members_leader_and_owners() {
@@ -224,4 +226,32 @@ async fn a_dropped_start_leaves_no_row_behind() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     a.refresh(None).await.unwrap();
     a.wait_for(alone, PATIENCE).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_of_its_task_ends_a_silo_and_is_told_as_such() {
+    let table = table();
+    let [_other] = silos::<1>(&table).await;
+    let transport = CutTransport::bind().await;
+    let defective = transport.defective.clone();
+    let silo = builder(table)
+        .transport(Arc::new(transport))
+        .start()
+        .await
+        .unwrap();
+    let mut events = silo.events();
+    defective.store(true, Ordering::SeqCst);
+    let end = tokio::time::timeout(PATIENCE, silo.terminated())
+        .await
+        .unwrap();
+    assert!(
+        matches!(&end, Termination::Panicked { message } if message == "a staged defect"),
+        "{end:?}"
+    );
+    assert!(!silo.health().live);
+    let mut last = None;
+    while let Some(event) = events.next().await {
+        last = Some(event.kind);
+    }
+    assert_eq!(last, Some(EventKind::Ended(Box::new(end))));
 }

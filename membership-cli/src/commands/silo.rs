@@ -268,6 +268,12 @@ impl Life {
             Termination::JoinFailed(error) => {
                 Err(Failure::new(join_exit(error), error.to_string()))
             }
+            Termination::Panicked { message } => Err(Failure::new(
+                Exit::Failed,
+                format!(
+                    "the silo's task panicked, and the other silos will declare it dead; this is a defect, please report it: {message}"
+                ),
+            )),
             _ => Err(Failure::new(Exit::Failed, "the silo stopped")),
         }
     }

@@ -189,6 +189,9 @@ impl Report {
                 Termination::JoinFailed(why) => {
                     json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why.to_string()})
                 }
+                Termination::Panicked { message } => {
+                    json!({"event": "terminated", "cause": "panicked", "votes": [], "reason": message})
+                }
                 _ => json!({"event": "terminated", "cause": "unknown", "votes": []}),
             },
             || match end {

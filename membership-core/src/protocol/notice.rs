@@ -142,6 +142,12 @@ pub enum Termination {
     DeclaredDead(DeclaredDead),
     /// The silo never became Active.
     JoinFailed(JoinError),
+    /// The task of the silo panicked: a defect, of this library or of a transport that the
+    /// application brought. Its row does not say so; the other silos will detect its absence.
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
 }
 
 /// The end of this silo according to the table.

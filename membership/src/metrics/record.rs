@@ -68,6 +68,7 @@ pub(crate) fn stopped(termination: &Termination) {
         Termination::Left { clean: false } => "unclean",
         Termination::DeclaredDead(dead) => dead.cause(),
         Termination::JoinFailed(_) => "join_failed",
+        Termination::Panicked { .. } => "panicked",
         _ => "other",
     };
     counter!(STOPS, "cause" => cause).increment(1);

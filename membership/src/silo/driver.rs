@@ -67,8 +67,26 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Runs a silo to its end.
+    /// Runs a silo to its end, and tells so if that is a panic.
     pub(super) async fn run(parts: Parts) {
+        let (end, mut events) = (parts.publisher.end.clone(), parts.publisher.events.clone());
+        let running = tokio::spawn(Self::run_to_the_end(parts));
+        if let Err(error) = running.await
+            && let Ok(panic) = error.try_into_panic()
+        {
+            let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let message = text.unwrap_or_else(|| "a value without text".to_owned());
+            tracing::error!(message, "the silo's task panicked: this is a defect");
+            let panicked = Termination::Panicked { message };
+            crate::metrics::stopped(&panicked);
+            events.at(Clock::new().now());
+            events.ended(&panicked);
+            end.send_replace(Some(panicked));
+        }
+    }
+
+    async fn run_to_the_end(parts: Parts) {
         let mut helpers = JoinSet::new();
         let lag = Lag::default();
         helpers.spawn(lag.clone().measure(parts.setup.seed));

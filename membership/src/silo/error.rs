@@ -58,6 +58,10 @@ pub enum StartError {
     /// The silo was stopped, or its tokio runtime was shut down, before it was Active.
     #[error("the silo stopped before it was Active")]
     Stopped,
+    /// The task of the silo panicked while it joined: a defect, of this library or of a transport
+    /// that the application brought.
+    #[error("the silo's task panicked while it joined, which is a defect: {0}")]
+    Panicked(String),
 }
 
 impl StartError {
@@ -65,6 +69,7 @@ impl StartError {
         match end {
             Termination::JoinFailed(why) => Self::Join(why),
             Termination::DeclaredDead(dead) => Self::DeclaredDead(Box::new(dead)),
+            Termination::Panicked { message } => Self::Panicked(message),
             _ => Self::Stopped,
         }
     }

@@ -212,6 +212,7 @@ impl EventSource {
 }
 
 /// The driver's side.
+#[derive(Clone)]
 pub(super) struct EventSender {
     sender: Sender<Event>,
     /// This many missed probes in a row make a suspicion.

@@ -133,6 +133,8 @@ impl Drop for Process {
 pub struct CutTransport {
     inner: TcpTransport,
     pub cut: Arc<Mutex<HashSet<SocketAddr>>>,
+    /// The next message makes it panic.
+    pub defective: Arc<AtomicBool>,
 }
 
 impl CutTransport {
@@ -140,6 +142,7 @@ impl CutTransport {
         Self {
             inner: TcpTransport::bind(loopback()).await.unwrap(),
             cut: Arc::default(),
+            defective: Arc::default(),
         }
     }
 }
@@ -155,6 +158,7 @@ impl Transport for CutTransport {
     }
 
     fn send(&self, to: Destination, message: EncodedMessage) {
+        assert!(!self.defective.load(Ordering::SeqCst), "a staged defect");
         let cut = matches!(&to, Destination::Endpoint(at) | Destination::Fresh(at) if self.cut.lock().unwrap().contains(at));
         if !cut {
             self.inner.send(to, message);
