@@ -33,6 +33,8 @@ impl Callers {
             instance,
             nonce,
         };
+        // One process has one address.
+        self.0.retain(|_, held| held.instance != instance);
         self.0.insert(silo, caller);
         if self.0.len() > MOST {
             let oldest = self.0.iter().min_by_key(|(_, caller)| caller.at);

@@ -36,7 +36,7 @@ impl Cleaner {
         let now = ctx.mono();
         let Some(view) = &ctx.base else { return };
         let before = std::mem::take(&mut self.dead);
-        if !ctx.is_announced() && ctx.members.alive.len() == view.len() {
+        if ctx.members.alive.len() == view.len() {
             return;
         }
         let dead = view

@@ -144,7 +144,7 @@ impl Contacts {
         required: &BTreeSet<SiloAddress>,
         retry: Duration,
     ) {
-        let Some(view) = &ctx.view else { return };
+        let Some(view) = &ctx.base else { return };
         let tried_before = |s: &SiloAddress| self.all.contains_key(s);
         let wanted: BTreeSet<SiloAddress> = view
             .members()

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rand_core::{Rng as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::distrust::Distrust;
 use super::io::{CallId, Destination, Effect, LinkId};
 use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
@@ -33,6 +34,15 @@ pub(crate) struct TableHealth {
     pub(crate) recovered_at: Option<MonoTime>,
 }
 
+/// What other silos sent since the confirmed view.
+#[derive(Clone, Debug)]
+pub(crate) struct Announcement {
+    /// When the newest was sent.
+    pub(crate) at: MonoTime,
+    /// Everyone of whom a part of it may be.
+    pub(crate) by: Vec<SiloAddress>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Ctx {
     pub(crate) identity: Identity,
@@ -52,8 +62,10 @@ pub(crate) struct Ctx {
     /// The newest confirmed view: the same, or an older one while `view` is only announced. Every
     /// decision rests on it.
     pub(crate) base: Option<ClusterView>,
-    /// When `view` was announced; none while it is confirmed.
-    pub(crate) announced_at: Option<MonoTime>,
+    /// Who announced `view`, and when; none while it is confirmed.
+    pub(crate) announced: Option<Announcement>,
+    /// The lists of the confirmed view: what a message says of others makes this silo neither probe,
+    /// accuse nor trust anybody.
     pub(crate) members: Members,
     /// The settings that the cluster shares, clamped to the allowed ranges.
     shared: Arc<SharedSettings>,
@@ -61,6 +73,8 @@ pub(crate) struct Ctx {
     pub(crate) contact: Option<MonoTime>,
     pub(crate) table: TableHealth,
     pub(crate) suspended: bool,
+    /// Members that announced what the table contradicted.
+    pub(crate) distrust: Distrust,
     /// The cluster's secret, if this silo creates the table.
     pub(crate) cluster_key: ClusterKey,
     /// How recent the table's usual reads are.
@@ -87,7 +101,7 @@ impl Ctx {
             status: SiloStatus::Created,
             view: None,
             base: None,
-            announced_at: None,
+            announced: None,
             members: Members::default(),
             table: TableHealth {
                 state: TableState::Available,
@@ -96,6 +110,7 @@ impl Ctx {
                 recovered_at: None,
             },
             suspended: false,
+            distrust: Distrust::default(),
             cluster_key: setup.cluster_key,
             reads: setup.reads,
             rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
@@ -181,11 +196,13 @@ impl Ctx {
 
     /// The newest view and when it was announced, while no contact with the table confirms it.
     pub(crate) fn announced(&self) -> Option<(&ClusterView, MonoTime)> {
-        self.view.as_ref().zip(self.announced_at)
+        self.view
+            .as_ref()
+            .zip(self.announced.as_ref().map(|a| a.at))
     }
 
     pub(crate) fn is_announced(&self) -> bool {
-        self.announced_at.is_some()
+        self.announced.is_some()
     }
 
     /// The version of the newest confirmed view.
@@ -201,12 +218,7 @@ impl Ctx {
     /// Whether a silo is alive in the newest confirmed view, as this instance. Only such silos
     /// announce views.
     pub(crate) fn is_member(&self, silo: &SiloAddress, instance: InstanceId) -> bool {
-        if self.is_announced() {
-            self.confirmed_entry(silo)
-                .is_some_and(|e| e.status != SiloStatus::Dead && e.instance_id == instance)
-        } else {
-            self.members.instance(silo) == Some(instance)
-        }
+        self.members.instance(silo) == Some(instance)
     }
 
     /// Whether the table has a secret by which newcomers are known.
@@ -228,9 +240,10 @@ impl Ctx {
             from: self.me,
             instance: self.identity.instance,
             to,
-            table_id: self.view.as_ref().map(ClusterView::table_id),
-            version: self.version(),
-            digest: self.view.as_ref().map_or(0, ClusterView::digest),
+            // Only what the table has shown is told to others.
+            table_id: self.base.as_ref().map(ClusterView::table_id),
+            version: self.base_version(),
+            digest: self.base.as_ref().map_or(0, ClusterView::digest),
         }
     }
 

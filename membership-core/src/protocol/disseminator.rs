@@ -81,22 +81,26 @@ impl Disseminator {
             return Call::Nothing;
         }
         let (mine, digest) = (view.version(), view.digest());
+        let believed = ctx.is_member(&header.from, header.instance)
+            && !ctx.distrust.has(&header.from, ctx.mono());
         // Two views of one version: only all rows of the table can tell which one is wrong.
         if header.version == mine && header.digest != digest {
+            if !believed {
+                return Call::Hint;
+            }
             return match self.read_once(ctx) {
                 Call::Read => Call::ReadAll,
                 call => call,
             };
         }
         if header.version > mine {
-            if !ctx.is_member(&header.from, header.instance) {
+            if !believed {
                 return Call::Hint;
             }
             let now = ctx.mono();
             match self.asked {
                 Some((at, v)) if v >= mine && now.since(at) < ASK_PATIENCE => {}
-                // Whoever was asked has the version only as an announcement, and does not pass that
-                // on.
+                // Whoever was asked does not answer.
                 Some((at, v)) if v >= mine && now.since(at) < ASKED_IN_VAIN => {
                     return self.read_once(ctx);
                 }
@@ -151,12 +155,21 @@ impl Disseminator {
     }
 
     /// Handles a delta of a member. When it is adopted, the new view is in the context.
-    pub(crate) fn on_delta(&mut self, ctx: &mut Ctx, delta: &Delta, witness: &Witness<'_>) -> Call {
+    pub(crate) fn on_delta(
+        &mut self,
+        ctx: &mut Ctx,
+        from: SiloAddress,
+        delta: &Delta,
+        witness: &Witness<'_>,
+    ) -> Call {
         let Some(view) = &ctx.view else {
             return Call::Nothing;
         };
         if delta.to() <= view.version() && delta.table_id() == view.table_id() {
             return Call::Nothing;
+        }
+        if ctx.distrust.has(&from, ctx.mono()) {
+            return Call::Hint;
         }
         if delta.table_id() != view.table_id() {
             return self.read_once(ctx);
@@ -171,10 +184,14 @@ impl Disseminator {
                 ctx.observe(Observation::Dropped {
                     reason: "bad_delta",
                 });
+                // Upon what the table has shown, the delta of an honest member is complete.
+                if !ctx.is_announced() {
+                    ctx.distrust.begin(from, ctx.mono());
+                }
                 return self.read_once(ctx);
             }
         };
-        match gate::hear(ctx, resolved, witness) {
+        match gate::hear(ctx, from, resolved, witness) {
             Hearing::Announced => Call::Adopted,
             Hearing::Known => Call::Nothing,
             Hearing::NeedsRead => self.read_once(ctx),
@@ -204,7 +221,7 @@ impl Disseminator {
             && let Entry::Vacant(told) = self.told.entry(from)
         {
             told.insert(now);
-            let version = ctx.version();
+            let version = ctx.base_version();
             ctx.reply(link, from, Message::YouAreDead { version });
         }
     }

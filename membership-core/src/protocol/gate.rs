@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::context::Ctx;
+use super::context::{Announcement, Ctx};
 use crate::intent::needed_votes;
 use crate::model::version::RECENT_COMMITS;
 use crate::{
@@ -94,46 +94,38 @@ pub(crate) fn pass(
             return Passage::Broken(Discontinuity::RolledBack);
         }
     }
-    match ctx.announced() {
-        None => {
-            let changed = ctx
-                .view
-                .as_ref()
-                .and_then(|view| snapshot.changed_since(view.snapshot()));
-            install(ctx, snapshot, changed.as_deref(), newest_at);
-            Passage::Adopted
-        }
-        Some((view, at)) => {
-            let view = view.clone();
-            let told = view.snapshot();
-            if is_same(&snapshot, told) {
-                view.confirm(newest_at);
-                let view = view.as_read(snapshot);
-                ctx.base = Some(view.clone());
-                ctx.view = Some(view);
-                ctx.announced_at = None;
-                ctx.follow_settings();
-                Passage::Adopted
-            } else if snapshot.version() > told.version() {
-                if check_snapshot(told, &snapshot).is_ok() && !has_risen(told, &snapshot) {
-                    let changed = snapshot.changed_since(told);
-                    install(ctx, snapshot, changed.as_deref(), newest_at);
-                    Passage::Adopted
-                } else {
-                    withdraw(ctx, snapshot, newest_at)
-                }
-            } else if snapshot.version() == told.version()
-                || newest_at.is_some_and(|sent| sent >= at)
-                || check_token(&snapshot.token, &told.version_row).is_err()
-            {
-                withdraw(ctx, snapshot, newest_at)
-            } else {
-                // The table may have gone on to the announced version since this read.
-                ctx.base = Some(ClusterView::confirmed(snapshot, newest_at));
-                ctx.follow_settings();
-                Passage::Adopted
-            }
-        }
+    let announced = ctx.announced().map(|(view, at)| (view.clone(), at));
+    let Some((view, at)) = announced else {
+        install(ctx, snapshot, newest_at);
+        return Passage::Adopted;
+    };
+    let told = view.snapshot();
+    let agrees = if is_same(&snapshot, told) {
+        // The application has this view already: it keeps what was compared for it.
+        view.confirm(newest_at);
+        let view = view.as_read(snapshot);
+        stand_on(ctx, view.clone());
+        publish(ctx, view);
+        return Passage::Adopted;
+    } else if snapshot.version() > told.version() {
+        check_snapshot(told, &snapshot).is_ok() && !has_risen(told, &snapshot)
+    } else if snapshot.version() < told.version()
+        && newest_at.is_none_or(|sent| sent < at)
+        && check_token(&snapshot.token, &told.version_row).is_ok()
+    {
+        // The table may have gone on to the announced version since this read.
+        stand_on(ctx, ClusterView::confirmed(snapshot, newest_at));
+        return Passage::Adopted;
+    } else {
+        false
+    };
+    if agrees {
+        install(ctx, snapshot, newest_at);
+        Passage::Adopted
+    } else {
+        let view = ClusterView::confirmed(snapshot, newest_at);
+        stand_on(ctx, view.clone());
+        withdraw(ctx, view)
     }
 }
 
@@ -144,17 +136,18 @@ pub(crate) fn confirm(ctx: &mut Ctx, newest_at: Option<MonoTime>) -> Passage {
     };
     base.confirm(newest_at);
     match (ctx.announced(), newest_at) {
-        (Some((view, at)), Some(sent)) if sent >= at => {
-            let version = view.version();
-            reinstall(ctx, base);
-            Passage::Withdrawn(version)
-        }
+        (Some((_, at)), Some(sent)) if sent >= at => withdraw(ctx, base),
         _ => Passage::Known,
     }
 }
 
-/// Passes a snapshot that a member told.
-pub(crate) fn hear(ctx: &mut Ctx, snapshot: Snapshot, witness: &Witness<'_>) -> Hearing {
+/// Passes a snapshot that the member `from` told.
+pub(crate) fn hear(
+    ctx: &mut Ctx,
+    from: SiloAddress,
+    snapshot: Snapshot,
+    witness: &Witness<'_>,
+) -> Hearing {
     let Some(view) = &ctx.view else {
         return Hearing::NeedsRead;
     };
@@ -183,10 +176,15 @@ pub(crate) fn hear(ctx: &mut Ctx, snapshot: Snapshot, witness: &Witness<'_>) -> 
     if (concerns_me && ends_me(ctx, &snapshot)) || is_doubtful(known, &snapshot, witness) {
         return Hearing::NeedsRead;
     }
-    let view = ClusterView::new(snapshot);
-    follow(ctx, view.snapshot(), changed.as_deref());
-    ctx.view = Some(view);
-    ctx.announced_at = Some(ctx.now.mono);
+    ctx.view = Some(ClusterView::new(snapshot));
+    let mut by = ctx.announced.take().map_or_else(Vec::new, |a| a.by);
+    if !by.contains(&from) {
+        by.push(from);
+    }
+    ctx.announced = Some(Announcement {
+        at: ctx.now.mono,
+        by,
+    });
     Hearing::Announced
 }
 
@@ -274,47 +272,49 @@ pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
         .is_some_and(|e| e.address.is_successor_of(&ctx.me))
 }
 
-fn withdraw(ctx: &mut Ctx, snapshot: Snapshot, newest_at: Option<MonoTime>) -> Passage {
+/// Makes a snapshot of the table the confirmed view and the published one.
+fn install(ctx: &mut Ctx, snapshot: Snapshot, newest_at: Option<MonoTime>) {
+    let view = ClusterView::confirmed(snapshot, newest_at);
+    stand_on(ctx, view.clone());
+    publish(ctx, view);
+}
+
+/// Drops the announced view, which the table contradicts, for `view`. Returns its version.
+fn withdraw(ctx: &mut Ctx, view: ClusterView) -> Passage {
     let version = ctx.version();
-    reinstall(ctx, ClusterView::confirmed(snapshot, newest_at));
+    let now = ctx.mono();
+    for silo in ctx.announced.take().map_or_else(Vec::new, |a| a.by) {
+        ctx.distrust.begin(silo, now);
+    }
+    publish(ctx, view);
     Passage::Withdrawn(version)
 }
 
-/// Goes back to a view of the table from an announced one.
-fn reinstall(ctx: &mut Ctx, view: ClusterView) {
-    follow(ctx, view.snapshot(), None);
-    ctx.announced_at = None;
-    ctx.base = Some(view.clone());
+/// Publishes a confirmed view.
+fn publish(ctx: &mut Ctx, view: ClusterView) {
+    ctx.announced = None;
     ctx.view = Some(view);
-    ctx.follow_settings();
 }
 
-fn install(
-    ctx: &mut Ctx,
-    snapshot: Snapshot,
-    changed: Option<&[SiloAddress]>,
-    newest_at: Option<MonoTime>,
-) {
-    follow(ctx, &snapshot, changed);
-    let view = ClusterView::confirmed(snapshot, newest_at);
-    ctx.announced_at = None;
-    ctx.base = Some(view.clone());
-    ctx.view = Some(view);
-    ctx.follow_settings();
-}
-
-/// Updates the lists of members to a new view.
-fn follow(ctx: &mut Ctx, snapshot: &Snapshot, changed: Option<&[SiloAddress]>) {
+/// Makes this the confirmed view: the lists of members and the settings follow it.
+fn stand_on(ctx: &mut Ctx, view: ClusterView) {
     let now = ctx.mono();
     // A vote that is new to this silo appeared just now only if this silo knew the table shortly
     // before.
     let expiry = ctx.settings().death_vote_expiration;
-    let watching = ctx.view.is_some() && ctx.contact.is_some_and(|t| now.since(t) <= expiry);
+    let watching = ctx.base.is_some() && ctx.contact.is_some_and(|t| now.since(t) <= expiry);
     let appeared = watching.then_some(now);
+    let snapshot = view.snapshot();
+    let changed = ctx
+        .base
+        .as_ref()
+        .and_then(|base| snapshot.changed_since(base.snapshot()));
     match changed {
-        Some(changed) => ctx.members.follow(&snapshot.rows, changed, appeared),
+        Some(changed) => ctx.members.follow(&snapshot.rows, &changed, appeared),
         None => ctx.members.rebuild(&snapshot.rows, appeared),
     }
+    ctx.base = Some(view);
+    ctx.follow_settings();
 }
 
 /// The gate alone, for the benchmarks of this crate; not part of the API.

@@ -15,6 +15,8 @@ use crate::{Evidence, MonoTime, SiloAddress, SiloStatus, Suspicion, SuspicionRea
 
 /// Maximum number of rounds at a time; further requests are answered `Unknown`.
 const MAX_ROUNDS: usize = 64;
+/// Maximum number of them for one silo.
+const MAX_ROUNDS_FOR_ONE: usize = 16;
 
 #[derive(Debug)]
 struct Round {
@@ -76,9 +78,7 @@ impl Intermediary {
             timeout,
         } = *request;
         let known = ctx
-            .view
-            .as_ref()
-            .and_then(|v| v.get(&suspect))
+            .confirmed_entry(&suspect)
             .is_some_and(|e| e.status != SiloStatus::Dead);
         if !ctx.is_active()
             || !able
@@ -86,6 +86,7 @@ impl Intermediary {
             || !known
             || suspect == ctx.me
             || self.rounds.len() >= MAX_ROUNDS
+            || self.rounds.values().filter(|r| r.asker == asker).count() >= MAX_ROUNDS_FOR_ONE
         {
             ctx.reply(
                 link,
@@ -168,9 +169,7 @@ impl Intermediary {
             IndirectOutcome::Unknown
         } else {
             let known = ctx
-                .view
-                .as_ref()
-                .and_then(|v| v.get(&round.suspect))
+                .confirmed_entry(&round.suspect)
                 .is_some_and(|e| e.status != SiloStatus::Dead);
             let alive = alive_since.is_some_and(|(t, _)| t >= round.began);
             let consents = score == 0 && known && !alive;

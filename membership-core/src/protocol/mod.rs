@@ -23,7 +23,7 @@
 //! | `writer` | reads and commits, one at a time, with retry and back-off |
 //! | `callers` | silos that asked to be dialled, until their rows are read |
 //! | `heartbeat_writer` | this silo's heartbeat |
-//! | `disseminator` | deltas between silos |
+//! | `disseminator`, `distrust` | deltas between silos; members that announced what is not so |
 //! | `cleaner` | removal of expired rows by the leader |
 
 mod callers;
@@ -32,6 +32,7 @@ mod commands;
 mod contacts;
 mod context;
 mod disseminator;
+mod distrust;
 mod estimator;
 mod gate;
 mod heartbeat_writer;

@@ -142,7 +142,7 @@ fn is_joining(ctx: &Ctx, silo: &SiloAddress) -> bool {
 /// Whether this silo and the silos that answered are the larger side. Of two equal halves it is the
 /// one with the leader.
 fn majority(ctx: &Ctx, answered: &BTreeSet<SiloAddress>, with_joining: bool) -> bool {
-    let Some(view) = &ctx.view else { return false };
+    let Some(view) = &ctx.base else { return false };
     let voters: BTreeSet<SiloAddress> = if with_joining {
         ctx.members
             .active

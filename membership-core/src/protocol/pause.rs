@@ -10,6 +10,9 @@ use crate::{MonoTime, SiloAddress};
 /// Maximum number of probes that wait for the end of a suspension.
 const MAX_WAITING: usize = 256;
 
+/// Maximum number of them that came by one connection.
+const PROBES_OF_A_LINK: usize = 4;
+
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
     /// Probes to answer when the read that ends the suspension has ended, successful or not.
@@ -45,6 +48,12 @@ impl Pause {
     }
 
     pub(crate) fn hold(&mut self, link: LinkId, from: SiloAddress, nonce: u64) {
+        // A probe that is sent again replaces the one before it: nobody fills the list alone.
+        let older = self.waiting.iter().filter(|(l, ..)| *l == link).count();
+        if older >= PROBES_OF_A_LINK {
+            let at = self.waiting.iter().position(|(l, ..)| *l == link);
+            at.map(|at| self.waiting.remove(at));
+        }
         if self.waiting.len() < MAX_WAITING {
             self.waiting.push((link, from, nonce));
         }

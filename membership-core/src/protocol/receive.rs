@@ -76,8 +76,7 @@ impl Protocol {
         if header.from.same_endpoint(&self.ctx.me) {
             // Another process at this silo's own address: only the table can tell which of the two
             // is newer.
-            let call = self.disseminator.read_once(&self.ctx);
-            self.obey(call);
+            self.obey(Call::Hint);
             return self.drop_message("same_address");
         }
         if header.to.is_some_and(|to| to != self.ctx.me) {
@@ -145,10 +144,7 @@ impl Protocol {
                 }
             }
             Message::ProbeAck { nonce } => self.on_ack(header, *nonce),
-            Message::NotMe { .. } => {
-                let call = self.disseminator.read_once(&self.ctx);
-                self.obey(call);
-            }
+            Message::NotMe { .. } => self.heed(header),
             Message::IndirectProbe {
                 round,
                 suspect,
@@ -205,12 +201,22 @@ impl Protocol {
             }
             Message::YouAreDead { .. } => {
                 if self.ctx.status != SiloStatus::Created {
-                    let call = self.disseminator.read_once(&self.ctx);
-                    self.obey(call);
+                    self.heed(header);
                 }
             }
             Message::Identify { .. } | Message::Identity { .. } => {}
         }
+    }
+
+    /// Looks at the table because of a message: at once for a member, at the rate of hints for
+    /// others.
+    fn heed(&mut self, header: &Header) {
+        let call = if self.ctx.is_member(&header.from, header.instance) {
+            self.disseminator.read_once(&self.ctx)
+        } else {
+            Call::Hint
+        };
+        self.obey(call);
     }
 
     fn on_ack(&mut self, header: &Header, nonce: u64) {
@@ -241,16 +247,17 @@ impl Protocol {
     }
 
     fn on_delta(&mut self, from: SiloAddress, delta: &crate::Delta) -> Call {
-        let before = self.ctx.view.clone();
         let (now, window) = (self.ctx.mono(), self.ctx.failure_window());
         let witness = Witness {
             stale: &self.stale,
             // A silo that says itself that it has left is believed.
             heard: &|silo| *silo != from && self.prober.answered_within(silo, now, window),
         };
-        let call = self.disseminator.on_delta(&mut self.ctx, delta, &witness);
+        let call = self
+            .disseminator
+            .on_delta(&mut self.ctx, from, delta, &witness);
         match call {
-            Call::Adopted => self.moved(before.as_ref()),
+            Call::Adopted => self.confirm_soon(),
             call => self.obey(call),
         }
         call

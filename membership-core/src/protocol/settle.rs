@@ -11,7 +11,7 @@ use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
     CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation,
-    ReadAnswer, SiloAddress, SiloStatus, Snapshot, TableError, TableErrorKind,
+    ReadAnswer, SiloStatus, Snapshot, TableError, TableErrorKind,
 };
 
 impl Protocol {
@@ -114,7 +114,7 @@ impl Protocol {
         if self.ctx.table_changed() {
             return false;
         }
-        let (view, base) = (self.ctx.view.clone(), self.ctx.base_version());
+        let before = self.ctx.base.clone();
         let passage = gate::pass(&mut self.ctx, snapshot, source, newest_at);
         match passage {
             Passage::Adopted => {}
@@ -125,8 +125,7 @@ impl Protocol {
                 return false;
             }
         }
-        self.moved(view.as_ref());
-        self.decided(base, source);
+        self.decided(before.as_ref(), source);
         true
     }
 
@@ -135,10 +134,8 @@ impl Protocol {
         if self.ctx.table_changed() {
             return false;
         }
-        let view = self.ctx.view.clone();
         if let Passage::Withdrawn(version) = gate::confirm(&mut self.ctx, newest_at) {
             self.withdrawn(version);
-            self.moved(view.as_ref());
         }
         true
     }
@@ -150,36 +147,31 @@ impl Protocol {
         self.ctx.tell(Notice::ViewWithdrawn { version, table });
     }
 
-    /// Handles a view that moved, announced or confirmed.
-    pub(super) fn moved(&mut self, before: Option<&ClusterView>) {
-        self.dirty = true;
-        if self.ctx.is_announced() {
-            self.confirm_soon();
-        }
-        let Some(view) = &self.ctx.view else {
-            return;
-        };
-        let was = before
-            .and_then(|b| b.get(&self.ctx.me))
-            .map_or(&[][..], |e| &e.suspicions);
-        let new: Vec<SiloAddress> = view
-            .get(&self.ctx.me)
-            .iter()
-            .flat_map(|e| &e.suspicions)
-            .filter(|v| !was.contains(v))
-            .map(|v| v.accuser)
-            .collect();
-        for accuser in new {
-            self.ctx.observe(Observation::VoteReceived { accuser });
+    /// Reports the votes against this silo that are new in its row.
+    fn count_votes(&mut self, before: Option<&ClusterView>, now: &ClusterView) {
+        let me = self.ctx.me;
+        let votes = |view: &ClusterView| view.get(&me).map(|e| e.suspicions.clone());
+        let was = before.and_then(votes).unwrap_or_default();
+        for vote in votes(now).unwrap_or_default() {
+            if !was.contains(&vote) {
+                let accuser = vote.accuser;
+                self.ctx.observe(Observation::VoteReceived { accuser });
+            }
         }
     }
 
     /// Handles a confirmed view that moved: only the table decides about this silo and its
-    /// settings. `before` is the version of the one before.
-    fn decided(&mut self, before: u64, source: Source) {
+    /// settings. `before` is the one before.
+    fn decided(&mut self, before: Option<&ClusterView>, source: Source) {
         let Some(base) = self.ctx.base.clone() else {
             return;
         };
+        self.dirty = true;
+        if self.ctx.is_announced() {
+            self.confirm_soon();
+        }
+        self.count_votes(before, &base);
+        let before = before.map_or(0, ClusterView::version);
         let table = &base.snapshot().version_row.settings;
         if self.settings_seen.as_ref() != Some(table) {
             self.settings_seen = Some(table.clone());

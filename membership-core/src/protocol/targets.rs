@@ -31,12 +31,7 @@ impl Protocol {
                 },
             );
             targets.extend(self.successors.silos());
-            let votes = |s: &SiloAddress| {
-                ctx.view
-                    .as_ref()
-                    .and_then(|v| v.get(s))
-                    .map_or(&[][..], |e| &e.suspicions)
-            };
+            let votes = |s: &SiloAddress| ctx.confirmed_entry(s).map_or(&[][..], |e| &e.suspicions);
             let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
             targets.extend(
                 ctx.members

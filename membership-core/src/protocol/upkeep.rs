@@ -40,7 +40,7 @@ impl Protocol {
         {
             return Vec::new();
         }
-        let entry = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me));
+        let entry = self.ctx.confirmed_entry(&self.ctx.me);
         let active = |s: &SiloAddress| self.ctx.members.active.binary_search(s).is_ok();
         let fresh = |s: &&Suspicion| active(&s.accuser) && self.ctx.is_fresh(self.ctx.me, s);
         entry

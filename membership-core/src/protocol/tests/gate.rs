@@ -131,7 +131,7 @@ fn a_death_that_its_votes_do_not_justify_is_read_before_it_is_published() {
             stale: &none,
             heard: &|_| heard,
         };
-        assert_eq!(hear(&mut known(), left.clone(), &witness), result);
+        assert_eq!(hear(&mut known(), silo(2), left.clone(), &witness), result);
     }
 }
 

@@ -161,7 +161,7 @@ fn announce(ctx: &mut Ctx, snapshot: Snapshot) -> Hearing {
         stale: &none,
         heard: &|_| false,
     };
-    hear(ctx, snapshot, &witness)
+    hear(ctx, silo(2), snapshot, &witness)
 }
 
 fn vote(accuser: u8, at: WallTime) -> Suspicion {

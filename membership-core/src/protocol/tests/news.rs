@@ -2,6 +2,7 @@
 
 use super::super::LinkId;
 use super::super::disseminator::{Call, Disseminator};
+use super::super::gate;
 use super::super::message::{Header, PROTOCOL_VERSION};
 use super::*;
 use crate::{ClusterView, Delta};
@@ -34,7 +35,7 @@ fn hears(machine: &mut Disseminator, ctx: &mut Ctx, delta: &Delta) -> Call {
         stale: &none,
         heard: &|_| false,
     };
-    machine.on_delta(ctx, delta, &witness)
+    machine.on_delta(ctx, silo(2), delta, &witness)
 }
 
 #[test]
@@ -135,6 +136,12 @@ fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
         ),
         Call::Read
     );
+    assert_eq!(
+        hears(&mut machine, &mut ctx, &good),
+        Call::Hint,
+        "for a minute its sender is not believed"
+    );
+    pass_time(&mut ctx, secs(60));
     ctx.suspended = true;
     assert_eq!(
         hears(&mut machine, &mut ctx, &good),
@@ -145,6 +152,31 @@ fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
     assert_eq!(hears(&mut machine, &mut ctx, &good), Call::Adopted);
     assert_eq!(ctx.version(), 6);
     assert_eq!(hears(&mut machine, &mut ctx, &good), Call::Nothing);
+}
+
+#[test]
+fn who_announced_what_the_table_contradicts_is_not_believed_for_a_minute() {
+    let (mut ctx, mut machine) = here();
+    announce(&mut ctx, snapshot(6, actives([1, 3])));
+    assert_eq!(
+        ctx.members.alive.len(),
+        3,
+        "a message makes this silo forget nobody"
+    );
+    let now = ctx.mono();
+    assert_eq!(
+        gate::confirm(&mut ctx, Some(now)),
+        gate::Passage::Withdrawn(6)
+    );
+    let six = ClusterView::new(snapshot(6, actives([1, 2, 3, 4])));
+    let whole = Delta::whole(&six);
+    assert_eq!(hears(&mut machine, &mut ctx, &whole), Call::Hint);
+    assert_eq!(
+        machine.on_peer_version(&mut ctx, LINK, &header(6, 0)),
+        Call::Hint
+    );
+    pass_time(&mut ctx, secs(60));
+    assert_eq!(hears(&mut machine, &mut ctx, &whole), Call::Adopted);
 }
 
 #[test]
