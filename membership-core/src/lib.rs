@@ -99,6 +99,7 @@ pub use model::entry::{
     Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError, Suspicion,
     SuspicionReason,
 };
+pub use model::gateway::Gateway;
 pub use model::ids::{CommitId, InstanceId, IntentId, ParseIdError, TableId};
 pub use model::info::SiloInfo;
 pub use model::rows::{Row, Rows};

@@ -15,10 +15,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cluster = args.next().unwrap_or_else(|| "example".to_owned());
     let table = membership::connect(&url, cluster.parse()?).await?;
     let gateways = GatewayList::start(table, GatewayOptions::default()).await?;
-    println!("first: {:?}", gateways.next());
+    println!(
+        "first: {:?}",
+        gateways.next().map(|gateway| gateway.endpoint)
+    );
     let mut updates = gateways.updates();
     while let Some(list) = updates.next().await {
-        println!("gateways: {list:?}");
+        let endpoints: Vec<_> = list.iter().map(|gateway| gateway.endpoint).collect();
+        println!("gateways: {endpoints:?}");
     }
     Ok(())
 }

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use membership_core::{HintStream, MembershipTable, SiloAddress, TableError, TableExt};
+use membership_core::{
+    Gateway, HintStream, MembershipTable, ReadAnswer, ReadRequest, SiloAddress, TableError,
+    VersionToken,
+};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -71,9 +74,14 @@ impl GatewayOptions {
 /// The gateways of a cluster, for clients that are not silos: read from the table periodically, and
 /// kept while the table is down.
 ///
-/// A gateway is an Active silo with a gateway port; its address here has that port. A crashed silo
-/// stays in the list until the cluster declares it dead: mark it as failed, and take the next.
-/// Clones share one list; dropping the last one ends the reading.
+/// A [`Gateway`] is an Active silo with a gateway port. A crashed silo stays in the list until the
+/// cluster declares it dead: mark it as failed, and take the next. Clones share one list; dropping
+/// the last one ends the reading. While nothing changes, each reading is one request that reads no
+/// rows, where the store can do that.
+///
+/// A client needs to read the table alone: give it an account that may not write. Who connects to
+/// [`Gateway::endpoint`] meets the silo of that row, and nobody else, if the port uses the silo's key:
+/// see [`SiloKey`](crate::transport::SiloKey).
 ///
 /// ```
 /// use membership::{GatewayList, GatewayOptions, ClusterKey, InitializeRequest, MembershipTable, MemoryTable};
@@ -86,7 +94,7 @@ impl GatewayOptions {
 /// table.initialize(&InitializeRequest::new(TableId::new(1), settings, cluster_key)).await?;
 /// let gateways = GatewayList::start(table, GatewayOptions::default()).await?;
 /// match gateways.next() {
-///     Some(gateway) => println!("dial {}", gateway.endpoint()),
+///     Some(gateway) => println!("dial {}", gateway.endpoint),
 ///     None => println!("no gateway yet; wait for gateways.updates()"),
 /// }
 /// # Ok(())
@@ -98,7 +106,7 @@ pub struct GatewayList {
 }
 
 struct Inner {
-    list: watch::Receiver<Arc<[SiloAddress]>>,
+    list: watch::Receiver<Arc<[Gateway]>>,
     failed: Mutex<BTreeMap<SiloAddress, Instant>>,
     failed_for: Duration,
     turn: AtomicUsize,
@@ -113,18 +121,18 @@ impl Drop for Inner {
 }
 
 /// The gateways as a stream: the current list first, then each that differs.
-pub struct GatewayUpdates(Watched<Arc<[SiloAddress]>>);
+pub struct GatewayUpdates(Watched<Arc<[Gateway]>>);
 
 impl GatewayUpdates {
     /// The next list; none when the [`GatewayList`] is gone. Cancel safe.
-    pub async fn next(&mut self) -> Option<Arc<[SiloAddress]>> {
+    pub async fn next(&mut self) -> Option<Arc<[Gateway]>> {
         use futures_core::Stream;
         std::future::poll_fn(|cx| std::pin::Pin::new(&mut self.0).poll_next(cx)).await
     }
 }
 
 impl futures_core::Stream for GatewayUpdates {
-    type Item = Arc<[SiloAddress]>;
+    type Item = Arc<[Gateway]>;
 
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,
@@ -152,10 +160,14 @@ impl GatewayList {
         options: GatewayOptions,
     ) -> Result<Self, TableError> {
         let table = TimedTable::new(table, options.table_call_timeout);
-        let (sender, list) = watch::channel(table.gateways().await?.into());
+        let (first, known) = match read(&table, None).await? {
+            Some((list, token)) => (list, Some(token)),
+            None => (Vec::new(), None),
+        };
+        let (sender, list) = watch::channel(first.into());
         let again = Arc::new(Notify::new());
         let period = options.refresh_period.max(Duration::from_millis(100));
-        let reader = tokio::spawn(keep_reading(table, period, again.clone(), sender));
+        let reader = tokio::spawn(keep_reading(table, known, period, again.clone(), sender));
         let inner = Inner {
             list,
             failed: Mutex::default(),
@@ -171,7 +183,7 @@ impl GatewayList {
 
     /// The last list that was read, by address, including gateways that are marked as failed.
     #[must_use]
-    pub fn current(&self) -> Arc<[SiloAddress]> {
+    pub fn current(&self) -> Arc<[Gateway]> {
         self.inner.list.borrow().clone()
     }
 
@@ -184,36 +196,35 @@ impl GatewayList {
     /// The next gateway in turn that is not marked as failed. If all are, the one that was marked
     /// first, because it had the longest time to recover. None if there is no gateway.
     #[must_use]
-    pub fn next(&self) -> Option<SiloAddress> {
+    pub fn next(&self) -> Option<Gateway> {
         let list = self.current();
         let mut failed = self.failed();
         let now = Instant::now();
         failed.retain(|silo, at| {
-            now.saturating_duration_since(*at) < self.inner.failed_for && list.contains(silo)
+            now.saturating_duration_since(*at) < self.inner.failed_for
+                && list.iter().any(|gateway| gateway.silo == *silo)
         });
         let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
-        let good: Vec<&SiloAddress> = list
+        let good: Vec<&Gateway> = list
             .iter()
-            .filter(|silo| !failed.contains_key(silo))
+            .filter(|gateway| !failed.contains_key(&gateway.silo))
             .collect();
         if let Some(chosen) = turn.checked_rem(good.len()).and_then(|at| good.get(at)) {
-            return Some(**chosen);
+            return Some((*chosen).clone());
         }
-        failed
-            .iter()
-            .min_by_key(|(_, at)| **at)
-            .map(|(silo, _)| *silo)
+        let (first, _) = failed.iter().min_by_key(|(_, at)| **at)?;
+        list.iter().find(|gateway| gateway.silo == *first).cloned()
     }
 
-    /// Skips a gateway for [`GatewayOptions::failed_for`], and reads the table soon.
-    pub fn mark_failed(&self, gateway: SiloAddress) {
-        self.failed().insert(gateway, Instant::now());
+    /// Skips the gateway of this silo for [`GatewayOptions::failed_for`], and reads the table soon.
+    pub fn mark_failed(&self, silo: SiloAddress) {
+        self.failed().insert(silo, Instant::now());
         self.refresh();
     }
 
-    /// Stops skipping a gateway, because it works.
-    pub fn mark_good(&self, gateway: &SiloAddress) {
-        self.failed().remove(gateway);
+    /// Stops skipping the gateway of this silo, because it works.
+    pub fn mark_good(&self, silo: &SiloAddress) {
+        self.failed().remove(silo);
     }
 
     /// Reads the table soon: at once, but at most once per second.
@@ -240,11 +251,29 @@ impl fmt::Debug for GatewayList {
 /// Hints and calls of `refresh` lead to at most one read in this time.
 const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The gateways and the version that has them; none if that is still `known`. Reads the rows only
+/// where the version has changed, and no heartbeats.
+async fn read(
+    table: &TimedTable,
+    known: Option<VersionToken>,
+) -> Result<Option<(Vec<Gateway>, VersionToken)>, TableError> {
+    let request = ReadRequest::default().with_known(known);
+    Ok(match table.read(&request).await? {
+        ReadAnswer::Snapshot { snapshot, .. } => {
+            let gateways = snapshot.rows.entries().filter_map(Gateway::of).collect();
+            Some((gateways, snapshot.token))
+        }
+        // Unchanged.
+        _ => None,
+    })
+}
+
 async fn keep_reading(
     table: TimedTable,
+    mut known: Option<VersionToken>,
     period: Duration,
     again: Arc<Notify>,
-    sender: watch::Sender<Arc<[SiloAddress]>>,
+    sender: watch::Sender<Arc<[Gateway]>>,
 ) {
     let table = Arc::new(table);
     let mut hints = table.hints();
@@ -258,9 +287,12 @@ async fn keep_reading(
         tokio::time::sleep_until(began + MIN_READ_INTERVAL.min(period)).await;
         // In a task of its own: a panic of a provider ends this read, not the loop.
         let reading = table.clone();
-        let read = tokio::spawn(async move { reading.gateways().await }).await;
-        match read {
-            Ok(Ok(list)) => {
+        let last = known.clone();
+        let answer = tokio::spawn(async move { read(&reading, last).await }).await;
+        match answer {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some((list, token)))) => {
+                known = Some(token);
                 sender.send_if_modified(|now| {
                     let changed = **now != *list;
                     if changed {
@@ -271,6 +303,8 @@ async fn keep_reading(
                 });
             }
             Ok(Err(error)) => {
+                // The table may be another one now; the next read takes it as it is.
+                known = None;
                 tracing::warn!(cluster = %table.cluster(), %error, "gateways not read; the last list stays")
             }
             Err(error) => {

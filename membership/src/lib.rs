@@ -124,7 +124,7 @@ pub use membership_core::{
 
 // Silos and their rows.
 pub use membership_core::{
-    CauseOfDeath, Death, Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry,
+    CauseOfDeath, Death, Evidence, Extra, Gateway, Heartbeat, Heartbeats, MembershipEntry,
     ParseHeartbeatError, ParseStatusError, Row, Rows, SiloInfo, SiloStatus, Snapshot, Suspicion,
     SuspicionReason,
 };

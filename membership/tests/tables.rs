@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{FaultyTable, PATIENCE, builder, is_dead, local, silos, table};
 use membership::protocol::{TableState, Termination};
 use membership::{
-    ClusterKey, CommitId, CommitRequest, GatewayList, GatewayOptions, HeartbeatWrite,
+    ClusterKey, CommitId, CommitRequest, Gateway, GatewayList, GatewayOptions, HeartbeatWrite,
     InitializeRequest, MembershipTable, ReadRequest, SharedSettings, SiloAddress, TableErrorKind,
     TableId, TimedTable, VersionRow,
 };
@@ -159,29 +159,32 @@ async fn clients_follow_the_gateways_and_keep_them_when_the_table_is_down() {
     let faulty = FaultyTable::new(store);
     let gateways = GatewayList::start(faulty.clone(), often()).await.unwrap();
     // The order is by the silos' addresses; the ports are the gateway ports.
-    let ports = |list: &[membership::SiloAddress]| {
+    let ports = |list: &[Gateway]| {
         list.iter()
-            .map(membership::SiloAddress::port)
+            .map(|gateway| gateway.endpoint.port())
             .collect::<std::collections::BTreeSet<_>>()
     };
     assert_eq!(ports(&gateways.current()), [8001, 8002].into());
-    let turns: Vec<u16> = (0..4).map(|_| gateways.next().unwrap().port()).collect();
+    let turns: Vec<u16> = (0..4)
+        .map(|_| gateways.next().unwrap().endpoint.port())
+        .collect();
     assert!(
         turns == [8001, 8002, 8001, 8002] || turns == [8002, 8001, 8002, 8001],
         "{turns:?}"
     );
 
-    let (first, second) = (gateways.current()[0], gateways.current()[1]);
+    let (first, second) = (gateways.current()[0].silo, gateways.current()[1].silo);
+    let next = || gateways.next().map(|gateway| gateway.silo);
     gateways.mark_failed(first);
-    assert!((0..4).all(|_| gateways.next() == Some(second)));
+    assert!((0..4).all(|_| next() == Some(second)));
     gateways.mark_failed(second);
     assert_eq!(
-        gateways.next(),
+        next(),
         Some(first),
         "all failed: the one that had the longest time to recover"
     );
     gateways.mark_good(&second);
-    assert_eq!(gateways.next(), Some(second));
+    assert_eq!(next(), Some(second));
 
     faulty.down.store(true, Ordering::SeqCst);
     let mut updates = gateways.updates();

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod cluster_key;
 pub mod core_cell;
 pub mod entry;
+pub mod gateway;
 pub mod ids;
 pub mod info;
 pub mod rows;

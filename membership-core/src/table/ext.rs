@@ -8,8 +8,7 @@ use super::change::{ChangeError, Changer, Patience, Runtime, read};
 use super::{CommitOutcome, CommitRequest, MembershipTable, Operation, TableError, TableErrorKind};
 use crate::intent::oldest_first;
 use crate::{
-    CommitId, Heartbeats, MembershipEntry, SiloAddress, SiloStatus, Snapshot, VersionToken,
-    WallTime,
+    CommitId, Gateway, Heartbeats, MembershipEntry, SiloStatus, Snapshot, VersionToken, WallTime,
 };
 
 /// Selects the defunct rows that a cleanup removes.
@@ -106,12 +105,11 @@ pub trait TableExt: MembershipTable {
         ids: &mut (dyn FnMut() -> CommitId + Send),
     ) -> Result<Vec<String>, TableError>;
 
-    /// The silos that clients may connect to, by address: Active silos with a gateway port, with
-    /// that port in the returned address.
+    /// The silos that clients may connect to, by address: Active silos with a gateway port.
     ///
     /// # Errors
     /// The errors of [`MembershipTable::read`].
-    async fn gateways(&self) -> Result<Vec<SiloAddress>, TableError>;
+    async fn gateways(&self) -> Result<Vec<Gateway>, TableError>;
 
     /// Removes a row that cannot be decoded (clause T12). Returns whether there was one.
     ///
@@ -258,12 +256,9 @@ impl<T: MembershipTable + ?Sized> TableExt for T {
             .map_err(|error| error.into_table_error(|never| match never {}))
     }
 
-    async fn gateways(&self) -> Result<Vec<SiloAddress>, TableError> {
+    async fn gateways(&self) -> Result<Vec<Gateway>, TableError> {
         let (now, _) = read(self, false).await?;
-        let gateways = now.rows.entries().filter(|e| e.is_gateway());
-        Ok(gateways
-            .map(|e| SiloAddress::new(e.address.ip(), e.info.gateway_port, e.address.epoch()))
-            .collect())
+        Ok(now.rows.entries().filter_map(Gateway::of).collect())
     }
 
     async fn remove_undecodable(

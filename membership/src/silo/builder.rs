@@ -19,7 +19,9 @@ use super::request::Stage;
 use super::starting::Starting;
 use super::state;
 use crate::TimedTable;
-use crate::transport::{Hello, MessageInbox, Security, TcpConfig, TcpTransport, Transport};
+use crate::transport::{
+    Hello, MessageInbox, Security, SiloKey, TcpConfig, TcpTransport, Transport,
+};
 
 /// A silo to start. Everything has a default, except the address to listen on (or a transport).
 #[must_use = "a builder does nothing until `start` is awaited"]
@@ -29,6 +31,7 @@ pub struct SiloBuilder {
     advertise: Option<SocketAddr>,
     transport: Option<Arc<dyn Transport>>,
     security: Security,
+    key: Option<SiloKey>,
     info: SiloInfo,
     config: Config,
     seed: Option<u64>,
@@ -46,6 +49,7 @@ impl Silo {
             advertise: None,
             transport: None,
             security: Security::table(),
+            key: None,
             info: SiloInfo::default(),
             config: Config::default(),
             seed: None,
@@ -80,6 +84,14 @@ impl SiloBuilder {
     /// [`Security::table`], which needs no set-up. All silos of a cluster need the same.
     pub fn security(mut self, security: Security) -> Self {
         self.security = security;
+        self
+    }
+
+    /// The key pair of the TCP connections of [`listen`](Self::listen), for an application that
+    /// proves with the same key who listens on a port of its own. Default: a new one. Not for two
+    /// silos, and of no use with [`Security::none`].
+    pub fn key(mut self, key: SiloKey) -> Self {
+        self.key = Some(key);
         self
     }
 
@@ -184,7 +196,7 @@ impl SiloBuilder {
         )?;
         let transport = match (self.transport, self.listen) {
             (Some(transport), _) => transport,
-            (None, Some(listen)) => bind(listen, self.security, &self.config).await?,
+            (None, Some(listen)) => bind(listen, self.security, self.key, &self.config).await?,
             (None, None) => return Err(StartError::NoListenAddress),
         };
         let instance = match transport.instance() {
@@ -276,10 +288,12 @@ fn advertised(bound: SocketAddr, advertise: Option<SocketAddr>) -> Result<Socket
 async fn bind(
     listen: SocketAddr,
     security: Security,
+    key: Option<SiloKey>,
     config: &Config,
 ) -> Result<Arc<dyn Transport>, StartError> {
     let mut tcp = TcpConfig {
         security,
+        key,
         ..TcpConfig::default()
     };
     if config.probe_timeout > FAR {

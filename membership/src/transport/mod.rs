@@ -49,7 +49,7 @@ pub use messages::{Encoder, Inbound, MessageInbox, Messages};
 pub use security::Security;
 pub use stats::TransportStats;
 pub use tcp::{TcpConfig, TcpTransport};
-pub use tls::{Secret, SecretError, instance_at};
+pub use tls::{Secret, SecretError, SiloKey, client_config, instance_at};
 
 /// Carries bytes between silos. One silo uses one transport for its whole life.
 ///
@@ -89,7 +89,8 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// What later handshakes may rely on: this silo's address, once its epoch is decided, and the
     /// newest view that it has from the table. The view names every member's instance, and its
     /// version row has the [keys](membership_core::ClusterKeys) by which newcomers prove that they
-    /// have read the table. Existing connections stay as they are. A transport that proves nothing has
+    /// have read the table. Connections of processes that would not be admitted now are closed, and
+    /// processes that are not alive in it may say little. A transport that proves nothing has
     /// nothing to do.
     fn update(&self, silo: Option<SiloAddress>, view: &ClusterView);
 

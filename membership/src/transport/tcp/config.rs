@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::transport::Security;
+use crate::transport::{Security, SiloKey};
 
 /// Bounds of a [`TcpTransport`](super::TcpTransport). The defaults suit a cluster of a thousand
 /// silos.
@@ -11,6 +11,8 @@ use crate::transport::Security;
 pub struct TcpConfig {
     /// How connections are protected. Default: [`Security::table`].
     pub security: Security,
+    /// The key pair, for a process that uses it elsewhere too. Default: one of its own.
+    pub key: Option<SiloKey>,
     /// How long a connection may take to be made. Default 3 s: enough for two lost packets.
     pub connect_timeout: Duration,
     /// How long a handshake may take, on both sides. Default 2 s; a silo with a probe timeout above
@@ -22,14 +24,17 @@ pub struct TcpConfig {
     /// Incoming connections at a time, including those in their handshake; more are closed at once.
     /// Default 4,096.
     pub max_incoming: usize,
-    /// Of these, connections in their handshake. Default 512.
+    /// Of these, connections in their handshake. Default 1,024.
     pub max_incoming_handshakes: usize,
     /// Of these, connections from addresses at which the view has no silo: the others are kept for
     /// those that have one. Default 384.
     pub max_handshakes_of_strangers: usize,
-    /// Handshakes of one such address at a time. Default 32.
+    /// Handshakes of one address at which the view has a silo, at a time. Default 256: hundreds of
+    /// silos may run on one machine.
+    pub max_handshakes_per_silo_address: usize,
+    /// Handshakes of one other address at a time. Default 32.
     pub max_handshakes_per_address: usize,
-    /// Handshakes that one such address may begin within a second. Default 100.
+    /// Handshakes that one such other address may begin within a second. Default 100.
     pub max_handshakes_per_second: usize,
     /// Messages of at most 64 KiB that wait on one connection; the oldest are dropped. Default 128.
     pub max_queued_messages: usize,
@@ -42,24 +47,37 @@ pub struct TcpConfig {
     /// Bytes of long messages that have arrived in part, over all connections; above it the
     /// connection that holds the most is closed. Default 256 MiB.
     pub max_unfinished_bytes: usize,
+    /// Bytes that wait to be sent, over all connections; a body that goes to many counts for each.
+    /// Above it each connection keeps only its newest messages. Default 1 GiB.
+    pub max_queued_bytes_in_all: usize,
+    /// A connection whose other side takes no byte for this long is closed. Default 30 s.
+    pub write_timeout: Duration,
+    /// A connection is made anew after this long, up to a quarter less, so that what was proven at
+    /// its beginning is proven again. Default 1 h.
+    pub max_age: Duration,
 }
 
 impl Default for TcpConfig {
     fn default() -> Self {
         Self {
             security: Security::table(),
+            key: None,
             connect_timeout: Duration::from_secs(3),
             handshake_timeout: Duration::from_secs(2),
             idle_timeout: Duration::from_secs(120),
             max_incoming: 4096,
-            max_incoming_handshakes: 512,
+            max_incoming_handshakes: 1024,
             max_handshakes_of_strangers: 384,
+            max_handshakes_per_silo_address: 256,
             max_handshakes_per_address: 32,
             max_handshakes_per_second: 100,
             max_queued_messages: 128,
             max_queued_bytes: 8 << 20,
             max_message_bytes: 64 << 20,
             max_unfinished_bytes: 256 << 20,
+            max_queued_bytes_in_all: 1 << 30,
+            write_timeout: Duration::from_secs(30),
+            max_age: Duration::from_secs(3600),
         }
     }
 }

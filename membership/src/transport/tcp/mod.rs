@@ -6,7 +6,8 @@
 //!
 //! From the top: `accept` and `routes` decide which connection carries what, `carry` reads and
 //! writes one connection, `connect` makes one, `handshake` decides whether to believe its other
-//! end, `shared` knows them all, `link` is one of them.
+//! end, `shared` knows them all, `link` is one of them. `roll` is what the confirmed view says of
+//! their other ends.
 
 mod accept;
 mod carry;
@@ -17,6 +18,7 @@ mod frame;
 mod handshake;
 mod link;
 mod queue;
+mod roll;
 mod routes;
 mod shared;
 mod sources;
@@ -88,7 +90,10 @@ impl TcpTransport {
         }
         let tls = match config.security.is_plain() {
             true => None,
-            false => Some(Tls::new().map_err(|e| TransportError::Other(e.into()))?),
+            false => Some(match &config.key {
+                Some(key) => Tls::with(key.clone())?,
+                None => Tls::new()?,
+            }),
         };
         let failed = |source| TransportError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;

@@ -1,5 +1,6 @@
 //! The key pair of a process, and the instance id that names it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use membership_core::InstanceId;
@@ -10,29 +11,69 @@ use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-/// A key pair that lives as long as the process.
-pub(super) struct SiloKey {
+use crate::transport::TransportError;
+
+/// A key pair of one process (Ed25519), whose hash is the instance id in the row of its silo. It is
+/// made anew by each process and never stored.
+///
+/// A silo makes its own. An application makes one if it has a port of its own, for example for
+/// clients, at which it wants to prove that it is the silo of that row:
+///
+/// ```no_run
+/// use membership::transport::{SiloKey, client_config};
+/// # async fn example(table: membership::MemoryTable, gateways: membership::GatewayList) -> Result<(), Box<dyn std::error::Error>> {
+/// // The server: one key for the silo and for the port of its clients.
+/// let key = SiloKey::generate()?;
+/// let for_clients = key.server_config(&[b"orders/1"])?;
+/// let silo = membership::Silo::builder(table).key(key).gateway_port(30_000).start().await?;
+///
+/// // A client: the table says which key listens there.
+/// let gateway = gateways.next().ok_or("no gateway yet")?;
+/// let config = client_config(gateway.instance, &[b"orders/1"])?;
+/// # drop((for_clients, silo, config));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SiloKey {
     pub(super) instance: InstanceId,
     /// As rustls wants it: the public key stands where a certificate would.
     pub(super) certified: Arc<CertifiedKey>,
 }
 
 impl SiloKey {
-    /// Makes an Ed25519 key pair. The error is for people.
-    pub(super) fn generate() -> Result<Self, String> {
+    /// Makes a key pair.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn generate() -> Result<Self, TransportError> {
+        let other = |why: String| TransportError::Other(why.into());
         let random = SystemRandom::new();
         let pkcs8 = Ed25519KeyPair::generate_pkcs8(&random)
-            .map_err(|_| "the system gives no random numbers".to_owned())?;
+            .map_err(|_| other("the system gives no random numbers".to_owned()))?;
         let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8.as_ref()))
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| other(error.to_string()))?;
         let public = key
             .public_key()
-            .ok_or_else(|| "the key has no public part".to_owned())?;
+            .ok_or_else(|| other("the key has no public part".to_owned()))?;
         let public = CertificateDer::from(public.to_vec());
         Ok(Self {
             instance: instance_of(&public),
             certified: Arc::new(CertifiedKey::new(vec![public], key)),
         })
+    }
+
+    /// The instance id that this key proves.
+    #[must_use]
+    pub const fn instance(&self) -> InstanceId {
+        self.instance
+    }
+}
+
+impl fmt::Debug for SiloKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SiloKey")
+            .field("instance", &self.instance)
+            .finish_non_exhaustive()
     }
 }
 

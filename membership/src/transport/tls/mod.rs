@@ -3,6 +3,7 @@
 //! the table. So the table says which key belongs to which silo, and nothing needs to be
 //! configured.
 
+mod clients;
 mod material;
 mod reload;
 mod secret;
@@ -24,11 +25,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
+pub use self::clients::client_config;
+pub use self::material::SiloKey;
 pub(super) use self::reload::keep_fresh;
 pub use self::secret::{Secret, SecretError};
 
-use self::material::SiloKey;
 use self::verify::AnyKey;
+use super::TransportError;
 
 /// The protocol that both sides must name (ALPN).
 const ALPN: &[u8] = b"membership-silo/1";
@@ -54,19 +57,15 @@ pub(super) struct Secured<S> {
 }
 
 impl Tls {
-    /// Makes a key pair. The error is for people.
-    pub(super) fn new() -> Result<Self, String> {
-        let key = SiloKey::generate()?;
-        let provider = Arc::new(CryptoProvider {
-            cipher_suites: ring::DEFAULT_CIPHER_SUITES
-                .iter()
-                .copied()
-                .filter(|suite| suite.tls13().is_some())
-                .collect(),
-            ..ring::default_provider()
-        });
+    /// With a key pair of its own.
+    pub(super) fn new() -> Result<Self, TransportError> {
+        Self::with(SiloKey::generate()?)
+    }
+
+    pub(super) fn with(key: SiloKey) -> Result<Self, TransportError> {
+        let provider = Arc::new(provider());
         let keys = Arc::new(AnyKey::new(&provider));
-        let text = |error: rustls::Error| error.to_string();
+        let text = |error: rustls::Error| TransportError::Other(error.into());
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&version::TLS13])
             .map_err(text)?
@@ -135,6 +134,15 @@ impl Tls {
             binding: binding.map_err(io::Error::other)?,
             stream: stream.into(),
         })
+    }
+}
+
+/// The cryptography of this crate, whatever the application has made its default: TLS 1.3 alone.
+fn provider() -> CryptoProvider {
+    let suites = ring::DEFAULT_CIPHER_SUITES.iter().copied();
+    CryptoProvider {
+        cipher_suites: suites.filter(|suite| suite.tls13().is_some()).collect(),
+        ..ring::default_provider()
     }
 }
 
