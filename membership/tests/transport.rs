@@ -9,5 +9,6 @@ mod transport_cases {
     mod hostile;
     mod large;
     mod restart;
+    mod standing;
     mod strangers;
 }

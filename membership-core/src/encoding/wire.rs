@@ -14,6 +14,10 @@ impl Serialize for Row {
 impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let (key, body) = <(String, String)>::deserialize(d)?;
+        if key.len() + body.len() > MAX_ROW_BYTES {
+            let why = "a row longer than any table takes";
+            return Err(serde::de::Error::custom(why));
+        }
         Ok(Self::decode(key, body))
     }
 }
@@ -21,6 +25,10 @@ impl<'de> Deserialize<'de> for Row {
 /// Upper bound of the rows in one message; no cluster has more. A row takes far more room in memory
 /// than its minimum of two bytes on the wire.
 pub(crate) const MAX_ROWS: usize = 1 << 17;
+
+/// Upper bound of the bytes of one row in a message; see
+/// [`TableLimits::bytes_per_row`](crate::TableLimits).
+const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// Deserializes a list of at most [`MAX_ROWS`] elements; fails at the first element beyond that.
 pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(

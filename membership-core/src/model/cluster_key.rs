@@ -135,6 +135,12 @@ impl ClusterKeys {
         self.0.contains(key)
     }
 
+    /// Whether all keys of `other` are among these.
+    #[must_use]
+    pub fn include(&self, other: &Self) -> bool {
+        other.0.iter().all(|key| self.contains(key))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &ClusterKey> {
         self.0.iter()
     }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct TableLimits {
     /// Maximum number of row changes in one commit, at least 2.
     pub rows_per_commit: usize,
-    /// Maximum size of key and text of one row, in bytes.
+    /// Maximum size of key and text of one row, in bytes; at most 1 MiB, because silos send no longer
+    /// rows to each other.
     pub bytes_per_row: usize,
     /// Maximum size of all rows of one commit, in bytes.
     pub bytes_per_commit: usize,

@@ -195,13 +195,14 @@ impl Inbox for MessageInbox {
         }
         // Room first: a decoded message takes more memory than its bytes.
         let room = self.room(bytes).await?;
-        let decoded = if bytes > DECODE_ASIDE {
-            tokio::task::spawn_blocking(move || decode(&message))
-                .await
-                .map_err(|_| DeliverError::Stopped)??
+        let (decoded, room) = if bytes > DECODE_ASIDE {
+            // The thread keeps the room, also when the connection closes meanwhile.
+            let decoding = tokio::task::spawn_blocking(move || (decode(&message), room));
+            decoding.await.map_err(|_| DeliverError::Stopped)?
         } else {
-            decode(&message)?
+            (decode(&message), room)
         };
+        let decoded = decoded?;
         let sent = self.bulk.send((inbound(decoded), room)).await;
         sent.map_err(|_| DeliverError::Stopped)
     }

@@ -29,6 +29,9 @@ pub struct TransportStats {
     pub dropped_no_connection: u64,
     /// Messages dropped because they are larger than the bound.
     pub dropped_too_large: u64,
+    /// Messages above 4 KiB that arrived and were dropped, because their sender is not alive in the
+    /// confirmed view.
+    pub dropped_of_others: u64,
     /// Incoming connections refused because there were too many.
     pub refused_too_many: u64,
     /// Incoming connections refused because they belong to another cluster; without TLS only.

@@ -13,7 +13,7 @@ use membership::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::support::{Peer, answer, any_port, recorded_hello};
+use super::support::{Peer, acquaint, answer, any_port, recorded_hello};
 
 /// A whole snapshot of that many rows.
 pub fn snapshot(count: u16) -> Message {
@@ -57,6 +57,7 @@ async fn ten_thousand_rows_arrive_at_many() {
     for i in 0..5 {
         others.push(Peer::new(10 + i).await);
     }
+    acquaint(&others.iter().chain([&a]).collect::<Vec<_>>());
     let body = Arc::new(snapshot(10_000));
     for other in &others {
         a.send_shared(Destination::Endpoint(other.endpoint()), &body);
@@ -124,6 +125,7 @@ async fn a_message_above_the_bound_is_reported_and_dropped() {
     config.max_message_bytes = 100_000;
     let mut a = Peer::with(1, any_port(), "test", config).await;
     let mut b = Peer::new(2).await;
+    acquaint(&[&a, &b]);
     a.send(Destination::Endpoint(b.endpoint()), snapshot(1_000));
     let (to, reason) = a.failure().await;
     assert!(

@@ -4,32 +4,14 @@ use std::time::Duration;
 
 use membership::protocol::{Destination, Message};
 use membership::transport::{TcpConfig, TcpTransport, Transport, TransportError};
-use membership::{
-    ClusterKey, ClusterView, CommitId, CommitRequest, CoreCell, InitializeRequest, InstanceId,
-    MembershipEntry, Rows, SharedSettings, SiloAddress, Snapshot, TableId, WallTime,
-};
+use membership::{InstanceId, SiloStatus};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
-use super::support::{Peer, answer, any_port, empty_table, plain};
+use super::support::{Peer, answer, any_port, empty_table, plain, table_with};
 
-/// The same table after a rotation of its key has begun or ended.
-fn table_with(keys: &[[u8; 32]], member: Option<(SiloAddress, InstanceId)>) -> ClusterView {
-    let keys = keys.iter().map(|key| ClusterKey::new(*key)).collect();
-    let key = ClusterKey::new([0; 32]);
-    let row = InitializeRequest::new(TableId::new(7), SharedSettings::default(), key).version_row();
-    let empty = Snapshot::new(row.token(&[]), row, Rows::new());
-    let rows = member.map(|(silo, instance)| {
-        MembershipEntry::new(silo, instance, WallTime::from_millis(silo.epoch()))
-    });
-    let commit = CommitRequest::new(empty.token.clone(), CommitId::new(1), None, rows, [], [])
-        .with_core(CoreCell::new(&keys));
-    let next = commit.apply_to(&empty, commit.next_token(&[]));
-    ClusterView::confirmed(next, None)
-}
-
-async fn reaches(a: &mut Peer, b: &mut Peer) {
+pub async fn reaches(a: &mut Peer, b: &mut Peer) {
     a.send(
         Destination::Fresh(b.endpoint()),
         Message::Probe { nonce: 1 },
@@ -38,7 +20,7 @@ async fn reaches(a: &mut Peer, b: &mut Peer) {
     a.message().await;
 }
 
-async fn is_refused(a: &mut Peer, b: &Peer) -> String {
+pub async fn is_refused(a: &mut Peer, b: &Peer) -> String {
     let before = b.transport.stats().refused_unproven;
     a.send(
         Destination::Fresh(b.endpoint()),
@@ -83,14 +65,14 @@ async fn a_silo_with_a_row_needs_no_key_of_the_cluster() {
         .update(Some(b.me), &table_with(&[[9; 32]], None));
     is_refused(&mut a, &b).await;
     // Each has the other's row, and its own keys.
-    let row_of = |peer: &Peer| Some((peer.me, peer.instance));
+    let row_of = |peer: &Peer| Some((peer.me, peer.instance, SiloStatus::Active));
     b.transport
         .update(Some(b.me), &table_with(&[[9; 32]], row_of(&a)));
     a.transport
         .update(Some(a.me), &table_with(&[[7; 32]], row_of(&b)));
     reaches(&mut a, &mut b).await;
     // A row of the same address and another process proves nothing.
-    let other = Some((a.me, InstanceId::new(5)));
+    let other = Some((a.me, InstanceId::new(5), SiloStatus::Active));
     b.transport
         .update(Some(b.me), &table_with(&[[9; 32]], other));
     is_refused(&mut a, &b).await;

@@ -10,8 +10,9 @@ use membership::transport::{
     TransportStats,
 };
 use membership::{
-    ClusterKey, ClusterName, ClusterView, InitializeRequest, InstanceId, Rows, SharedSettings,
-    SiloAddress, Snapshot, TableId,
+    ClusterKey, ClusterName, ClusterView, CommitId, CommitRequest, CoreCell, InitializeRequest,
+    InstanceId, MembershipEntry, Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot, TableId,
+    WallTime,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -41,6 +42,33 @@ pub fn empty_table(cluster_key: [u8; 32]) -> ClusterView {
     let key = ClusterKey::new(cluster_key);
     let row = InitializeRequest::new(TableId::new(7), settings, key).version_row();
     ClusterView::confirmed(Snapshot::new(row.token(&[]), row, Rows::new()), None)
+}
+
+/// A later version of that table, with these keys and rows.
+pub fn table_with(
+    keys: &[[u8; 32]],
+    rows: impl IntoIterator<Item = (SiloAddress, InstanceId, SiloStatus)>,
+) -> ClusterView {
+    let keys = keys.iter().map(|key| ClusterKey::new(*key)).collect();
+    let empty = empty_table([0; 32]).snapshot().clone();
+    let rows = rows.into_iter().map(|(silo, instance, status)| {
+        let mut row = MembershipEntry::new(silo, instance, WallTime::from_millis(silo.epoch()));
+        row.status = status;
+        row
+    });
+    let commit = CommitRequest::new(empty.token.clone(), CommitId::new(1), None, rows, [], [])
+        .with_core(CoreCell::new(&keys));
+    let next = commit.apply_to(&empty, commit.next_token(&[]));
+    ClusterView::confirmed(next, None)
+}
+
+/// Each of them reads a table in which all are alive.
+pub fn acquaint(peers: &[&Peer]) {
+    let rows = peers.iter().map(|p| (p.me, p.instance, SiloStatus::Active));
+    let table = table_with(&[[7; 32]], rows);
+    for peer in peers {
+        peer.transport.update(Some(peer.me), &table);
+    }
 }
 
 pub fn any_port() -> SocketAddr {

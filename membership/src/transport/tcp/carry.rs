@@ -6,15 +6,19 @@ use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::connect::{Connection, Reader};
 use super::counters::add;
-use super::frame::{self, Assembler, CHUNK, FrameError, Kind, MAX_FRAME};
+use super::frame::{self, Assembler, CHUNK, Content, FrameError, Kind, MAX_FRAME};
 use super::link::Link;
+use super::roll::Standing;
 use super::shared::{Phase, Shared};
 use crate::transport::{DeliverError, EncodedMessage, Inbox};
 
+/// The longest message of somebody who is not alive in the confirmed view: probes and answers have
+/// some 100 bytes.
+const MAX_FROM_OTHERS: usize = 4096;
 /// How long the last bytes may take to arrive after this side closed the connection.
 const LAST_BYTES: Duration = Duration::from_millis(250);
 
@@ -41,7 +45,9 @@ pub(super) async fn run(
             add(&shared.counters.closed_oversized, 1);
             "it held the most of the unfinished messages, of which there were too many".to_owned()
         }
-        () = link.surplus.notified() => "its peer has many newer connections".to_owned(),
+        () = link.surplus.notified() => "its peer has newer connections".to_owned(),
+        () = link.expelled.notified() => "the table no longer names its peer or the key that it showed".to_owned(),
+        () = sleep(link.life()) => "it is old".to_owned(),
         _ = end.wait_for(|p| *p == Phase::Closed) => "this silo stops".to_owned(),
     };
     tracing::debug!(link = link.id.0, peer_instance = %link.instance, why, "connection closed");
@@ -97,11 +103,42 @@ async fn try_read(
     let mut assembler = Assembler::default();
     let held = Held { shared, link };
     loop {
-        let (kind, content) = frame::read(reader, MAX_FRAME).await?;
-        add(&shared.counters.bytes_received, content.len() + 5);
+        // Only a member's view is worth its memory; others say little.
+        let mut is_member = false;
+        let wanted = || {
+            is_member = link.standing() == Standing::Member;
+            if is_member {
+                MAX_FRAME
+            } else {
+                MAX_FROM_OTHERS
+            }
+        };
+        let (kind, content) = frame::read_or_skip(reader, MAX_FRAME, wanted).await?;
+        let (content, length, is_whole) = match content {
+            Content::Whole(bytes) => {
+                let length = bytes.len();
+                (bytes, length, true)
+            }
+            Content::Skipped(first, length) => (first, length, false),
+        };
+        add(&shared.counters.bytes_received, length + 5);
         link.note_received();
+        let skip = !is_whole || !is_member || assembler.is_skipping();
         let message = match kind {
-            Kind::Message => Some(content),
+            Kind::Message if is_whole => Some(content),
+            Kind::Message => {
+                add(&shared.counters.dropped_of_others, 1);
+                None
+            }
+            Kind::Start if skip => {
+                add(&shared.counters.dropped_of_others, 1);
+                assembler.skip(Some(&content), length.saturating_sub(4))?;
+                None
+            }
+            Kind::More if skip => {
+                assembler.skip(None, length)?;
+                None
+            }
             Kind::Start => assembler.start(&content, limit)?,
             Kind::More => assembler.more(&content)?,
             Kind::Ping => {
@@ -114,6 +151,9 @@ async fn try_read(
         if let Some(bytes) = message {
             // Boxed, so that idle connections, of which there are many, need no memory for it.
             Box::pin(deliver(shared, link, bytes, inbox)).await?;
+        }
+        if assembler.is_late() {
+            return Err(FrameError::Garbage("a long message that takes too long"));
         }
         held.set(assembler.held());
     }
@@ -187,7 +227,11 @@ async fn write<W: AsyncWrite + Unpin>(
         // Bytes that the system took are progress: a slow reader is not idle.
         let mut rest = buffer.as_slice();
         while !rest.is_empty() {
-            let n = writer.write(rest).await?;
+            let written = timeout(shared.config.write_timeout, writer.write(rest)).await;
+            let n = written.map_err(|_| {
+                let why = "the other side reads nothing, whatever it says";
+                std::io::Error::new(std::io::ErrorKind::TimedOut, why)
+            })??;
             if n == 0 {
                 return Err(std::io::ErrorKind::WriteZero.into());
             }

@@ -168,13 +168,17 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
 pub(super) async fn accept_handshake(
     shared: &Shared,
     stream: TcpStream,
-    _in_handshake: InHandshake,
+    in_handshake: InHandshake,
     phase: &watch::Receiver<Phase>,
 ) -> Option<Connection> {
     let from = stream.peer_addr().ok();
     let mut end = phase.clone();
     let result = tokio::select! {
         result = timeout(shared.config.handshake_timeout, be_introduced(shared, stream)) => result,
+        () = in_handshake.source.evicted() => {
+            add(&shared.counters.refused_too_many, 1);
+            return None;
+        }
         _ = end.wait_for(|p| *p != Phase::Running) => return None,
     };
     let counters = &shared.counters;
@@ -189,6 +193,7 @@ pub(super) async fn accept_handshake(
                 Refused::Handshake(
                     HandshakeError::Unproven
                     | HandshakeError::OtherInstance
+                    | HandshakeError::OtherAddress
                     | HandshakeError::TooEarly,
                 ) => &counters.refused_unproven,
                 Refused::Handshake(HandshakeError::NoSecret | HandshakeError::WrongSecret) => {

@@ -32,6 +32,7 @@ counters!(
     dropped_queue_full,
     dropped_no_connection,
     dropped_too_large,
+    dropped_of_others,
     refused_too_many,
     refused_cluster,
     refused_unproven,

@@ -6,13 +6,18 @@
 //! allocated for a length before the bytes arrive.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::Instant;
 
 /// A longer message is cut into pieces of this many bytes: the most that a probe waits for.
 pub(super) const CHUNK: usize = 64 * 1024;
 /// The longest frame that is accepted: room for a newer build with larger pieces.
 pub(super) const MAX_FRAME: usize = 256 * 1024;
+
+/// How long a long message may take from its first piece to its last.
+const MESSAGE_TIME: Duration = Duration::from_secs(120);
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +83,34 @@ pub(super) fn put(buffer: &mut Vec<u8>, kind: Kind, parts: &[&[u8]]) {
     }
 }
 
+/// The content of a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// It was longer than wanted: only its first bytes, at most 4, and its length. The rest took no
+    /// memory.
+    Skipped(Vec<u8>, usize),
+}
+
 /// Reads one frame of at most `limit` bytes. Not cancel safe.
 pub(super) async fn read<R: AsyncRead + Unpin>(
     from: &mut R,
     limit: usize,
 ) -> Result<(Kind, Vec<u8>), FrameError> {
+    match read_or_skip(from, limit, || limit).await? {
+        (kind, Content::Whole(bytes)) => Ok((kind, bytes)),
+        (_, Content::Skipped(_, length)) => Err(FrameError::Oversized(length as u64)),
+    }
+}
+
+/// Reads one frame of at most `limit` bytes; one with more than `wanted` bytes, asked once it has
+/// begun to arrive, is skipped. Not cancel safe.
+pub(super) async fn read_or_skip<R: AsyncRead + Unpin>(
+    from: &mut R,
+    limit: usize,
+    wanted: impl FnOnce() -> usize,
+) -> Result<(Kind, Content), FrameError> {
     let mut head = [0; 5];
     // The stream may end only before the first byte.
     if from.read(&mut head[..1]).await? == 0 {
@@ -97,18 +125,39 @@ pub(super) async fn read<R: AsyncRead + Unpin>(
     };
     from.read_exact(&mut head[4..]).await?;
     let kind = Kind::from_byte(head[4]).ok_or(FrameError::Garbage("an unknown kind of frame"))?;
-    let mut bytes = Vec::with_capacity(content.min(4096));
-    if from.take(content as u64).read_to_end(&mut bytes).await? < content {
+    let kept = if content < wanted() {
+        content
+    } else {
+        content.min(4)
+    };
+    let mut bytes = Vec::with_capacity(kept.min(4096));
+    if (&mut *from)
+        .take(kept as u64)
+        .read_to_end(&mut bytes)
+        .await?
+        < kept
+    {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
-    Ok((kind, bytes))
+    if kept == content {
+        return Ok((kind, Content::Whole(bytes)));
+    }
+    let rest = (content - kept) as u64;
+    if tokio::io::copy(&mut from.take(rest), &mut tokio::io::sink()).await? < rest {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    Ok((kind, Content::Skipped(bytes, content)))
 }
 
 /// Joins the pieces of a long message; each connection has at most one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     total: usize,
+    arrived: usize,
+    /// What arrived; empty if the message is skipped.
     bytes: Vec<u8>,
+    skips: bool,
+    since: Option<Instant>,
 }
 
 impl Assembler {
@@ -126,7 +175,46 @@ impl Assembler {
         let (total, piece) = content
             .split_first_chunk()
             .ok_or(FrameError::Garbage("a message without a length"))?;
-        let total = u32::from_be_bytes(*total);
+        self.begin(u32::from_be_bytes(*total), limit)?;
+        self.more(piece)
+    }
+
+    /// Takes a `More` frame. The message, when that was its last piece.
+    pub(super) fn more(&mut self, piece: &[u8]) -> Result<Option<Vec<u8>>, FrameError> {
+        self.skips = false;
+        self.note(piece.len())?;
+        self.bytes.extend_from_slice(piece);
+        if self.arrived < self.total {
+            return Ok(None);
+        }
+        self.total = 0;
+        Ok(Some(std::mem::take(&mut self.bytes)))
+    }
+
+    /// Takes a `Start` or `More` frame without the message: nobody wants to hear it.
+    pub(super) fn skip(&mut self, total: Option<&[u8]>, piece: usize) -> Result<(), FrameError> {
+        if let Some(total) = total {
+            let total = total
+                .first_chunk()
+                .ok_or(FrameError::Garbage("a message without a length"))?;
+            self.begin(u32::from_be_bytes(*total), usize::MAX)?;
+        }
+        self.skips = true;
+        self.bytes = Vec::new();
+        self.note(piece)?;
+        if self.arrived == self.total {
+            self.total = 0;
+            self.skips = false;
+        }
+        Ok(())
+    }
+
+    /// Whether the rest of a message that was begun is skipped.
+    pub(super) fn is_skipping(&self) -> bool {
+        self.skips
+    }
+
+    fn begin(&mut self, total: u32, limit: usize) -> Result<(), FrameError> {
         if self.total != 0 {
             return Err(FrameError::Garbage(
                 "a second long message within the first",
@@ -137,25 +225,27 @@ impl Assembler {
             Ok(n) if n <= limit => n,
             _ => return Err(FrameError::Oversized(total.into())),
         };
-        self.more(piece)
+        self.arrived = 0;
+        self.since = Some(Instant::now());
+        Ok(())
     }
 
-    /// Takes a `More` frame. The message, when that was its last piece.
-    pub(super) fn more(&mut self, piece: &[u8]) -> Result<Option<Vec<u8>>, FrameError> {
+    fn note(&mut self, piece: usize) -> Result<(), FrameError> {
         if self.total == 0 {
             return Err(FrameError::Garbage("a piece of no message"));
         }
-        if piece.is_empty() {
+        if piece == 0 {
             return Err(FrameError::Garbage("an empty piece"));
         }
-        if piece.len() > self.total - self.bytes.len() {
+        if piece > self.total - self.arrived {
             return Err(FrameError::Garbage("a message longer than it said"));
         }
-        self.bytes.extend_from_slice(piece);
-        if self.bytes.len() < self.total {
-            return Ok(None);
-        }
-        self.total = 0;
-        Ok(Some(std::mem::take(&mut self.bytes)))
+        self.arrived += piece;
+        Ok(())
+    }
+
+    /// Whether the message that was begun takes too long: it keeps memory.
+    pub(super) fn is_late(&self) -> bool {
+        self.total != 0 && self.since.is_some_and(|at| at.elapsed() > MESSAGE_TIME)
     }
 }

@@ -9,6 +9,7 @@
 //! nobody can relay, reflect or repeat it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use membership_core::protocol::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, PeerIdentity};
 use membership_core::{
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::frame::{self, FrameError, Kind};
+use super::roll::Roll;
 use crate::transport::Hello;
 use crate::transport::tls::Binding;
 
@@ -76,6 +78,8 @@ pub(super) struct Me {
     pub(super) silo: Option<SiloAddress>,
     /// The newest confirmed view.
     pub(super) view: Option<ClusterView>,
+    /// Its rows, by process.
+    pub(super) roll: Arc<Roll>,
     /// The secret that everybody needs besides, the key to prove first.
     pub(super) secret: Option<ClusterKeys>,
 }
@@ -88,6 +92,7 @@ impl From<&Hello> for Me {
             instance: hello.instance,
             silo: None,
             view: None,
+            roll: Arc::default(),
             secret: None,
         }
     }
@@ -189,10 +194,12 @@ impl Me {
         let Some(view) = &self.view else {
             return Err(HandshakeError::TooEarly);
         };
-        let has_row = peer
-            .silo
-            .and_then(|silo| view.get(&silo))
-            .is_some_and(|entry| entry.instance_id == secured.peer);
+        let row = self.roll.endpoint(secured.peer);
+        let said = SocketAddr::new(advertise.ip().to_canonical(), advertise.port());
+        if row.is_some_and(|endpoint| endpoint != said) {
+            return Err(HandshakeError::OtherAddress);
+        }
+        let has_row = row.is_some();
         let keys = view.snapshot().version_row.core.cluster_keys();
         let accepts = |said: &[&[u8]]| keys.accept(&peer.proofs, said);
         if has_row || self.said(TABLE, side, secured, advertise, instance, accepts) {
@@ -221,6 +228,9 @@ pub(super) enum HandshakeError {
     /// It says to be another process than the one that its key proves.
     #[error("it says to be another process than its key proves")]
     OtherInstance,
+    /// Its row has another address.
+    #[error("it says another address than its row in the table")]
+    OtherAddress,
     /// Neither in the table nor in possession of its key.
     #[error("it has no row in the table and no key of the cluster")]
     Unproven,

@@ -1,7 +1,7 @@
 //! One connection after its handshake: what waits to be sent on it, and whether it still works.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use membership_core::InstanceId;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::queue::Queue;
+use super::roll::Standing;
 use crate::transport::EncodedMessage;
 
 /// After this time without a frame from the other side, the next message is sent with a ping.
@@ -18,6 +19,9 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The connection stays open until the new one is made, because a silo that was only paused answers
 /// on it.
 const PONG_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// After this time a connection that could not be made anew is tried again.
+const RENEW_AGAIN: Duration = Duration::from_secs(60);
 
 /// One connection.
 #[derive(Debug)]
@@ -40,23 +44,37 @@ pub(super) struct Link {
     pub(super) cut: Notify,
     /// Closes the connection, because its peer has many newer ones.
     pub(super) surplus: Notify,
+    /// Closes the connection, because its peer would not be admitted now.
+    pub(super) expelled: Notify,
     /// The other side dialled.
-    pub(super) incoming: AtomicBool,
+    pub(super) incoming: bool,
+    /// What the confirmed view says of its peer.
+    standing: AtomicU8,
+    /// Milliseconds after which it is made anew.
+    age: AtomicU64,
+}
+
+/// What a link is made of.
+#[derive(Debug)]
+pub(super) struct Ends {
+    /// The process at the other end, as it says.
+    pub(super) instance: InstanceId,
+    /// The process at the other end, by its key.
+    pub(super) peer: PeerIdentity,
+    /// The other side dialled.
+    pub(super) incoming: bool,
+    /// How long it stays open without anything sent or received.
+    pub(super) idle: Duration,
+    /// After this long it is made anew.
+    pub(super) age: Duration,
 }
 
 impl Link {
-    /// `idle` = how long it stays open without anything sent or received.
-    pub(super) fn new(
-        id: LinkId,
-        instance: InstanceId,
-        peer: PeerIdentity,
-        queue: Arc<Queue>,
-        idle: Duration,
-    ) -> Self {
+    pub(super) fn new(id: LinkId, ends: Ends, queue: Arc<Queue>, standing: Standing) -> Self {
         let link = Self {
             id,
-            instance,
-            peer,
+            instance: ends.instance,
+            peer: ends.peer,
             queue,
             origin: Instant::now(),
             received: AtomicU64::new(1),
@@ -67,9 +85,12 @@ impl Link {
             held: AtomicUsize::new(0),
             cut: Notify::new(),
             surplus: Notify::new(),
-            incoming: AtomicBool::new(false),
+            expelled: Notify::new(),
+            incoming: ends.incoming,
+            standing: AtomicU8::new(standing as u8),
+            age: AtomicU64::new(millis(ends.age)),
         };
-        link.close_when_idle_for(idle);
+        link.close_when_idle_for(ends.idle);
         link
     }
 
@@ -93,7 +114,37 @@ impl Link {
         let pinged = self.pinged.load(Relaxed);
         let unanswered = pinged > self.received.load(Relaxed)
             && self.now().saturating_sub(pinged) > millis(PONG_TIMEOUT);
-        unanswered || self.doubted.load(Relaxed)
+        unanswered || self.doubted.load(Relaxed) || self.is_old()
+    }
+
+    fn is_old(&self) -> bool {
+        self.now() > self.age.load(Relaxed)
+    }
+
+    /// How long it may live, whatever happens on it. The side that dialled makes it anew with its
+    /// next message; the other side closes it only if that does not happen.
+    pub(super) fn life(&self) -> Duration {
+        let age = self.age.load(Relaxed);
+        Duration::from_millis(if self.incoming { age } else { u64::MAX / 4 })
+    }
+
+    /// What the confirmed view says of its peer. Without TLS nobody can be told apart.
+    pub(super) fn standing(&self) -> Standing {
+        if self.peer == PeerIdentity::Unproven {
+            return Standing::Member;
+        }
+        Standing::from_byte(self.standing.load(Relaxed))
+    }
+
+    /// Follows a new confirmed view. `revoked` = a key that newcomers showed is gone.
+    pub(super) fn judge(&self, now: Standing, revoked: bool) {
+        let before = self.standing();
+        self.standing.store(now as u8, Relaxed);
+        let lost_its_row = before != Standing::Newcomer && now == Standing::Newcomer;
+        let lost_its_key = revoked && now == Standing::Newcomer;
+        if self.peer != PeerIdentity::Unproven && (lost_its_row || lost_its_key) {
+            self.expelled.notify_one();
+        }
     }
 
     /// Another process may listen at its endpoint now.
@@ -104,6 +155,9 @@ impl Link {
     /// The new dial failed: the connection is used again.
     pub(super) fn trust(&self) {
         self.doubted.store(false, Relaxed);
+        if self.is_old() {
+            self.age.store(self.now() + millis(RENEW_AGAIN), Relaxed);
+        }
     }
 
     /// Sends a message, with a ping if nothing has arrived for a while. Gives the number of older

@@ -2,6 +2,7 @@
 //! oldest are dropped, because an old probe or an old delta is useless.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -17,7 +18,12 @@ pub(super) struct Bounds {
     pub(super) messages: usize,
     /// Bytes of longer messages; one may always wait, however long.
     pub(super) bytes: usize,
+    /// Bytes of all messages of all queues; above it each keeps only its newest.
+    pub(super) in_all: usize,
 }
+
+/// How many short messages a queue keeps when all queues hold too much.
+const NEWEST: usize = 8;
 
 /// What the writer sends next.
 #[derive(Debug, Default)]
@@ -78,10 +84,16 @@ impl Queue {
             return 0;
         }
         add(&self.counters.queued_bytes, item.len());
+        let all = self.counters.queued_bytes.load(Relaxed);
+        let is_full = all > u64::try_from(self.bounds.in_all).unwrap_or(u64::MAX);
+        let (messages, bytes) = match is_full {
+            true => (NEWEST.min(self.bounds.messages), 0),
+            false => (self.bounds.messages, self.bounds.bytes),
+        };
         let mut dropped = 0;
         if item.len() <= CHUNK {
             waiting.short.push_back(item);
-            while waiting.short.len() > self.bounds.messages {
+            while waiting.short.len() > messages {
                 dropped += 1;
                 let old = waiting.short.pop_front().map_or(0, |i| i.len());
                 sub(&self.counters.queued_bytes, old);
@@ -89,7 +101,7 @@ impl Queue {
         } else {
             waiting.long_bytes += item.len();
             waiting.long.push_back(item);
-            while waiting.long.len() > 1 && waiting.long_bytes > self.bounds.bytes {
+            while waiting.long.len() > 1 && waiting.long_bytes > bytes {
                 dropped += 1;
                 let old = waiting.long.pop_front().map_or(0, |i| i.len());
                 waiting.long_bytes -= old;

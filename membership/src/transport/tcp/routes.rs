@@ -4,6 +4,7 @@
 //! come from there, so that a wrong or forged claim gets no messages. Incoming connections carry
 //! answers only. Two silos that probe each other have two connections.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::carry;
 use super::connect::{self, Connection};
 use super::counters::add;
-use super::link::Link;
+use super::link::{Ends, Link};
 use super::queue::Queue;
 use super::shared::{Permit, Phase, Shared, State};
 use crate::transport::{EncodedMessage, Inbox};
@@ -198,12 +199,9 @@ impl Shared {
         drop(dial);
         match result {
             Ok(connection) => {
-                let link = self.state().add(
-                    connection.instance,
-                    connection.peer,
-                    queue,
-                    LINGER.min(self.config.idle_timeout),
-                );
+                let idle = LINGER.min(self.config.idle_timeout);
+                let ends = self.ends(&connection, false, idle);
+                let link = self.state().add(ends, queue);
                 add(&self.counters.open, 1);
                 // Pings alone would keep it open for ever.
                 let _ = timeout(
@@ -244,9 +242,9 @@ impl Shared {
         queue: &Arc<Queue>,
         connection: &Connection,
     ) -> Arc<Link> {
+        let ends = self.ends(connection, false, self.config.idle_timeout);
         let mut state = self.state();
-        let idle = self.config.idle_timeout;
-        let link = state.add(connection.instance, connection.peer, queue.clone(), idle);
+        let link = state.add(ends, queue.clone());
         let peer = state.peers.entry(to).or_default();
         peer.dial = None;
         if let Some(old) = peer.link.replace(link.clone()) {
@@ -256,12 +254,33 @@ impl Shared {
         link
     }
 
+    /// The side that dialled makes a connection anew after three to four quarters of the maximum
+    /// age; the other side closes it some time after that, if need be.
+    fn ends(&self, connection: &Connection, incoming: bool, idle: Duration) -> Ends {
+        let most = self.config.max_age;
+        let age = if incoming {
+            most + most / 8
+        } else {
+            let random = RandomState::new().hash_one(connection.instance) % 256;
+            most - most / 4 * u32::try_from(random).unwrap_or(0) / 256
+        };
+        Ends {
+            instance: connection.instance,
+            peer: connection.peer,
+            incoming,
+            idle,
+            age,
+        }
+    }
+
     pub(super) async fn run_incoming(
         &self,
         connection: Connection,
         inbox: &Arc<dyn Inbox>,
         phase: &watch::Receiver<Phase>,
     ) {
+        let idle = self.config.idle_timeout + INCOMING_IDLE_EXTRA;
+        let ends = self.ends(&connection, true, idle);
         let link = {
             let mut state = self.state();
             // It claims the address of a peer, but is another process than the one connected there.
@@ -273,12 +292,7 @@ impl Shared {
             if let Some(other) = known.filter(|l| l.instance != connection.instance) {
                 other.doubt();
             }
-            state.add(
-                connection.instance,
-                connection.peer,
-                self.new_queue(),
-                self.config.idle_timeout + INCOMING_IDLE_EXTRA,
-            )
+            state.add(ends, self.new_queue())
         };
         self.limit_links_of(&link);
         add(&self.counters.open, 1);

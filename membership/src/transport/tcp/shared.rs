@@ -1,6 +1,6 @@
 //! What all tasks of one transport share: its bounds, its counters, and every connection it has.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use super::config::TcpConfig;
 use super::counters::{Counters, sub};
 use super::handshake::Me;
-use super::link::Link;
+use super::link::{Ends, Link};
 use super::queue::{Bounds, Queue};
+use super::roll::{Roll, Standing};
 use super::sources::{self, Handshake, Sources};
 use crate::transport::tls::{Secret, Tls};
 use crate::transport::{Hello, Inbox};
@@ -47,8 +48,10 @@ pub(super) struct Shared {
     /// Incoming connections, including those in their handshake.
     pub(super) incoming: Arc<AtomicUsize>,
     pub(super) in_handshake: Arc<AtomicUsize>,
-    pub(super) strangers: Arc<AtomicUsize>,
-    pub(super) sources: Arc<Sources>,
+    /// Handshakes from addresses at which the view has no silo.
+    pub(super) strangers: Arc<Sources>,
+    /// Handshakes from the other addresses.
+    pub(super) neighbours: Arc<Sources>,
     /// Bytes of unfinished messages on all connections.
     pub(super) reassembly: AtomicUsize,
     pub(super) fresh_dials: Arc<AtomicUsize>,
@@ -58,8 +61,8 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Where the view has silos.
-    hosts: HashSet<IpAddr>,
+    /// The rows of the confirmed view.
+    roll: Arc<Roll>,
     /// Kept to the end: a dial that began before the shutdown may still deliver a farewell.
     me: Option<Me>,
     pub(super) running: Option<Running>,
@@ -94,7 +97,7 @@ impl Shared {
             incoming: Arc::default(),
             in_handshake: Arc::default(),
             strangers: Arc::default(),
-            sources: Arc::default(),
+            neighbours: Arc::default(),
             reassembly: AtomicUsize::new(0),
             fresh_dials: Arc::default(),
             fresh: Arc::default(),
@@ -132,15 +135,21 @@ impl Shared {
     }
 
     pub(super) fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
-        let hosts = view
-            .members()
-            .map(|entry| entry.address.endpoint().ip().to_canonical())
-            .collect();
+        let roll = Arc::new(Roll::new(view));
         let mut state = self.state();
-        state.hosts = hosts;
+        let mut revoked = false;
         if let Some(me) = &mut state.me {
-            (me.silo, me.view) = (silo, Some(view.clone()));
+            let keys = |view: &ClusterView| view.snapshot().version_row.core.cluster_keys();
+            revoked = me
+                .view
+                .as_ref()
+                .is_some_and(|old| !keys(view).include(&keys(old)));
+            (me.silo, me.view, me.roll) = (silo, Some(view.clone()), roll.clone());
         }
+        for link in state.links.values() {
+            link.judge(roll.standing(link.instance), revoked);
+        }
+        state.roll = roll;
     }
 
     /// A place for the handshake of a connection from this address; none if there are too many.
@@ -148,22 +157,29 @@ impl Shared {
         let config = &self.config;
         let connection = Permit::take(&self.incoming, config.max_incoming)?;
         let handshake = Permit::take(&self.in_handshake, config.max_incoming_handshakes)?;
-        let known = self.state().hosts.contains(&from.to_canonical());
-        let stranger = match known {
-            true => None,
-            false => {
-                let place = Permit::take(&self.strangers, config.max_handshakes_of_strangers)?;
-                let bounds = sources::Bounds {
-                    open: config.max_handshakes_per_address,
-                    begun: config.max_handshakes_per_second,
-                };
-                let begun = self.sources.begin(from, bounds, Instant::now())?;
-                Some((place, begun))
-            }
+        let roll = self.state().roll.clone();
+        let (sources, bounds) = if roll.has_host(from) {
+            let bounds = sources::Bounds {
+                all: config.max_incoming_handshakes,
+                open: config.max_handshakes_per_silo_address,
+                begun: usize::MAX,
+            };
+            (&self.neighbours, bounds)
+        } else {
+            let bounds = sources::Bounds {
+                all: config.max_handshakes_of_strangers,
+                open: config.max_handshakes_per_address,
+                begun: config.max_handshakes_per_second,
+            };
+            (&self.strangers, bounds)
         };
+        let source = sources.begin(from, bounds, Instant::now())?;
         Some(Admission {
             connection,
-            handshake: (handshake, stranger),
+            handshake: InHandshake {
+                _place: handshake,
+                source,
+            },
         })
     }
 
@@ -178,6 +194,7 @@ impl Shared {
         let bounds = Bounds {
             messages: self.config.max_queued_messages,
             bytes: self.config.max_queued_bytes,
+            in_all: self.config.max_queued_bytes_in_all,
         };
         Arc::new(Queue::new(bounds, self.counters.clone()))
     }
@@ -194,22 +211,26 @@ impl Shared {
         idle
     }
 
-    /// Closes the connection that holds the most bytes of an unfinished message, so that one peer
-    /// cannot have honest ones closed.
+    /// Closes the largest connection of the process whose unfinished messages hold the most bytes,
+    /// so that one peer cannot have honest ones closed.
     pub(super) fn cut_the_largest(&self) {
         let state = self.state();
-        let largest = state
-            .links
-            .values()
-            .max_by_key(|link| link.held.load(Relaxed));
-        if let Some(link) = largest {
+        let mut held: HashMap<InstanceId, usize> = HashMap::new();
+        for link in state.links.values() {
+            *held.entry(link.instance).or_default() += link.held.load(Relaxed);
+        }
+        let largest = held.into_iter().max_by_key(|(_, bytes)| *bytes);
+        let link = largest.and_then(|(instance, _)| {
+            let links = state.links.values().filter(|l| l.instance == instance);
+            links.max_by_key(|link| link.held.load(Relaxed))
+        });
+        if let Some(link) = link {
             link.cut.notify_one();
         }
     }
 
     /// Counts a new incoming connection. If its peer has too many of them, the oldest is closed.
     pub(super) fn limit_links_of(&self, new: &Link) {
-        new.incoming.store(true, Relaxed);
         if new.peer == PeerIdentity::Unproven {
             return;
         }
@@ -217,12 +238,17 @@ impl Shared {
         let mut oldest: Option<&Arc<Link>> = None;
         let mut count = 0;
         for link in state.links.values() {
-            if link.peer == new.peer && link.incoming.load(Relaxed) {
+            if link.peer == new.peer && link.incoming {
                 count += 1;
                 oldest = oldest.filter(|old| old.id < link.id).or(Some(link));
             }
         }
-        if let Some(link) = oldest.filter(|_| count > MAX_LINKS_OF_A_PEER) {
+        // One that is Dead needs none but for its farewell.
+        let most = match new.standing() {
+            Standing::Dead => 1,
+            Standing::Newcomer | Standing::Member => MAX_LINKS_OF_A_PEER,
+        };
+        if let Some(link) = oldest.filter(|_| count > most) {
             link.surplus.notify_one();
         }
     }
@@ -235,21 +261,11 @@ impl Shared {
 }
 
 impl State {
-    pub(super) fn add(
-        &mut self,
-        instance: InstanceId,
-        peer: PeerIdentity,
-        queue: Arc<Queue>,
-        idle: Duration,
-    ) -> Arc<Link> {
+    pub(super) fn add(&mut self, ends: Ends, queue: Arc<Queue>) -> Arc<Link> {
         self.last_link += 1;
-        let link = Arc::new(Link::new(
-            LinkId(self.last_link),
-            instance,
-            peer,
-            queue,
-            idle,
-        ));
+        let standing = self.roll.standing(ends.instance);
+        let link = Link::new(LinkId(self.last_link), ends, queue, standing);
+        let link = Arc::new(link);
         self.links.insert(link.id, link.clone());
         link
     }
@@ -274,8 +290,12 @@ pub(super) struct Admission {
     pub(super) handshake: InHandshake,
 }
 
-/// The places of a handshake; a stranger has more of them.
-pub(super) type InHandshake = (Permit, Option<(Permit, Handshake)>);
+/// The places of a handshake.
+#[derive(Debug)]
+pub(super) struct InHandshake {
+    _place: Permit,
+    pub(super) source: Handshake,
+}
 
 /// One of a bounded number of permits; dropping it gives it back.
 #[derive(Debug)]

@@ -1,14 +1,14 @@
 //! How many handshakes one address may have under way, and how many it may begin: a host that
 //! floods the port must not keep the others out.
 //!
-//! Addresses of silos in the view are not limited here, and have places of their own: see
-//! [`Sources::begin`].
+//! Addresses of silos in the view have places of their own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How many addresses are remembered. Further ones wait until others have no handshake under way.
@@ -16,28 +16,38 @@ const MOST: usize = 1024;
 /// The time over which begun handshakes are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// What one stranger's address may do.
+/// How many handshakes there may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Handshakes under way at a time.
+    /// Under way at a time, of all addresses. Beyond it, one of the busiest address ends.
+    pub(super) all: usize,
+    /// Under way at a time, of one address.
     pub(super) open: usize,
-    /// Handshakes begun within a second.
+    /// Begun within a second, of one address.
     pub(super) begun: usize,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Sources(Mutex<HashMap<IpAddr, Source>>);
+pub(super) struct Sources(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    sources: HashMap<IpAddr, Source>,
+    open: usize,
+    last: u64,
+}
 
 #[derive(Debug)]
 struct Source {
-    open: usize,
+    /// The handshakes under way, oldest first.
+    open: VecDeque<(u64, Arc<Notify>)>,
     begun: usize,
     since: Instant,
 }
 
 impl Source {
     fn is_forgotten(&self, now: Instant) -> bool {
-        self.open == 0 && now - self.since >= WINDOW
+        self.open.is_empty() && now - self.since >= WINDOW
     }
 }
 
@@ -46,10 +56,23 @@ impl Source {
 pub(super) struct Handshake {
     sources: Arc<Sources>,
     from: IpAddr,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+impl Handshake {
+    /// Waits until it must make room for another one.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
 }
 
 impl Sources {
-    /// Begins a handshake of a stranger, unless its address has enough of them.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a handshake, unless its address has enough of them.
     pub(super) fn begin(
         self: &Arc<Self>,
         from: IpAddr,
@@ -57,43 +80,73 @@ impl Sources {
         now: Instant,
     ) -> Option<Handshake> {
         let from = host(from);
-        let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if sources.len() >= MOST && !sources.contains_key(&from) {
-            sources.retain(|_, source| !source.is_forgotten(now));
-            if sources.len() >= MOST {
+        let mut known = self.lock();
+        if known.sources.len() >= MOST && !known.sources.contains_key(&from) {
+            known.sources.retain(|_, source| !source.is_forgotten(now));
+            if known.sources.len() >= MOST {
                 return None;
             }
         }
-        let source = sources.entry(from).or_insert(Source {
-            open: 0,
+        let is_full = known.open >= bounds.all;
+        let source = known.sources.entry(from).or_insert(Source {
+            open: VecDeque::new(),
             begun: 0,
             since: now,
         });
         if now - source.since >= WINDOW {
             (source.begun, source.since) = (0, now);
         }
-        if source.open >= bounds.open || source.begun >= bounds.begun {
+        let open = source.open.len();
+        if open >= bounds.open || source.begun >= bounds.begun {
             return None;
         }
-        source.open += 1;
         source.begun += 1;
+        if is_full && !known.evict(open) {
+            return None;
+        }
+        known.last += 1;
+        known.open += 1;
+        let (number, evicted) = (known.last, Arc::new(Notify::new()));
+        let source = known.sources.get_mut(&from)?;
+        source.open.push_back((number, evicted.clone()));
         Some(Handshake {
             sources: self.clone(),
             from,
+            number,
+            evicted,
         })
+    }
+}
+
+impl Known {
+    /// Ends the oldest handshake of the address with the most, if it has more than `open`.
+    fn evict(&mut self, open: usize) -> bool {
+        let oldest = |source: &Source| source.open.front().map_or(u64::MAX, |(n, _)| *n);
+        let busiest = self
+            .sources
+            .values_mut()
+            .max_by_key(|source| (source.open.len(), std::cmp::Reverse(oldest(source))));
+        let Some(busiest) = busiest.filter(|source| source.open.len() > open) else {
+            return false;
+        };
+        if let Some((_, evicted)) = busiest.open.pop_front() {
+            evicted.notify_one();
+            self.open = self.open.saturating_sub(1);
+        }
+        true
     }
 }
 
 impl Drop for Handshake {
     fn drop(&mut self) {
-        let mut sources = self
-            .sources
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(source) = sources.get_mut(&self.from) {
-            source.open = source.open.saturating_sub(1);
-        }
+        let mut known = self.sources.lock();
+        let Some(source) = known.sources.get_mut(&self.from) else {
+            return;
+        };
+        let before = source.open.len();
+        source.open.retain(|(number, _)| *number != self.number);
+        let ended = before - source.open.len();
+        known.open = known.open.saturating_sub(ended);
     }
 }
 
@@ -112,7 +165,11 @@ fn host(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { open: 2, begun: 3 };
+    const BOUNDS: Bounds = Bounds {
+        all: 2 * MOST,
+        open: 2,
+        begun: 3,
+    };
 
     fn at(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -157,6 +214,23 @@ mod tests {
         drop(held);
         let later = now + WINDOW;
         assert!(sources.begin(address(1 << 20), BOUNDS, later).is_some());
-        assert_eq!(sources.0.lock().unwrap().len(), 1);
+        assert_eq!(sources.lock().sources.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_busiest_address_makes_room() {
+        let (sources, now) = (Arc::new(Sources::default()), Instant::now());
+        let bounds = Bounds { all: 3, ..BOUNDS };
+        let [one, two] = [(); 2].map(|()| sources.begin(at("10.0.0.1"), bounds, now).unwrap());
+        let three = sources.begin(at("10.0.0.2"), bounds, now).unwrap();
+        let four = sources.begin(at("10.0.0.3"), bounds, now).unwrap();
+        one.evicted().await;
+        drop(one);
+        // All have one: the oldest makes room, but not for an address that has as many.
+        assert!(sources.begin(at("10.0.0.3"), bounds, now).is_none());
+        let five = sources.begin(at("10.0.0.4"), bounds, now).unwrap();
+        two.evicted().await;
+        drop((two, three, four, five));
+        assert_eq!(sources.lock().open, 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Damaged bytes are refused, without side effects.
 
-use super::super::frame::{self, Assembler, FrameError, Kind, MAX_FRAME};
+use super::super::frame::{self, Assembler, Content, FrameError, Kind, MAX_FRAME};
 use super::super::handshake::{self, Side};
 use super::{delta, header, introduction, me, samples};
 use crate::transport::{decode, encode};
@@ -160,4 +160,39 @@ fn pieces_that_do_not_fit_are_refused() {
     assert!(matches!(a.more(&[3, 4]), Err(FrameError::Garbage(_))));
     assert_eq!(a.more(&[3]).unwrap(), Some(vec![1, 2, 3]));
     assert_eq!(a.held(), 0);
+}
+
+#[test]
+fn a_message_that_is_skipped_takes_no_memory_to_its_end() {
+    let mut a = Assembler::default();
+    let first = [&[0, 0, 8, 1][..], &[7; 1024]].concat();
+    assert!(matches!(a.start(&first, 9000), Ok(None)));
+    // Its sender is no member any more.
+    a.skip(None, 1024).unwrap();
+    assert!(a.is_skipping());
+    assert_eq!(a.held(), 0);
+    assert!(matches!(a.skip(None, 2), Err(FrameError::Garbage(_))));
+    a.skip(None, 1).unwrap();
+    assert!(!a.is_skipping());
+    a.skip(Some(&[0, 0, 4, 0]), 1024).unwrap();
+    assert!(!a.is_skipping(), "all of it was in its first piece");
+    assert!(matches!(a.start(&first, 9000), Ok(None)));
+}
+
+#[tokio::test]
+async fn a_frame_that_nobody_wants_is_skipped() {
+    let mut bytes = Vec::new();
+    frame::put(&mut bytes, Kind::Message, &[&[5; 5000]]);
+    frame::put(&mut bytes, Kind::Message, &[&[6; 50]]);
+    let mut from = bytes.as_slice();
+    let read = frame::read_or_skip(&mut from, MAX_FRAME, || 4096).await;
+    let (kind, content) = read.unwrap();
+    assert_eq!(
+        (kind, content),
+        (Kind::Message, Content::Skipped(vec![5; 4], 5000))
+    );
+    let (_, content) = frame::read_or_skip(&mut from, MAX_FRAME, || 4096)
+        .await
+        .unwrap();
+    assert_eq!(content, Content::Whole(vec![6; 50]));
 }

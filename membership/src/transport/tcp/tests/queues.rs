@@ -16,9 +16,37 @@ fn item(tag: u8, len: usize) -> EncodedMessage {
 fn queue(messages: usize, bytes: usize) -> (Queue, Arc<Counters>) {
     let counters = Arc::new(Counters::default());
     (
-        Queue::new(Bounds { messages, bytes }, counters.clone()),
+        Queue::new(bounds(messages, bytes), counters.clone()),
         counters,
     )
+}
+
+fn bounds(messages: usize, bytes: usize) -> Bounds {
+    Bounds {
+        messages,
+        bytes,
+        in_all: 1 << 30,
+    }
+}
+
+#[test]
+fn when_all_queues_hold_too_much_each_keeps_its_newest() {
+    let counters = Arc::new(Counters::default());
+    let in_all = 10 * CHUNK;
+    let bounds = Bounds {
+        in_all,
+        ..bounds(100, 9 * CHUNK)
+    };
+    let [one, two] = [(); 2].map(|()| Queue::new(bounds, counters.clone()));
+    for tag in 1..=50 {
+        assert_eq!(one.push(item(tag, 20)), 0);
+    }
+    assert_eq!(one.push(item(1, 8 * CHUNK)), 0);
+    assert_eq!(two.push(item(1, 3 * CHUNK)), 0, "one may always wait");
+    assert_eq!(one.push(item(51, 20)), 43);
+    assert_eq!(one.push(item(2, 2 * CHUNK)), 1);
+    let kept = one.take(true);
+    assert_eq!((kept.short.len(), kept.long.unwrap().head()[0]), (8, 2));
 }
 
 #[test]
@@ -74,13 +102,7 @@ fn a_closed_queue_takes_nothing() {
 #[test]
 fn messages_can_move_to_another_queue() {
     let (from, counters) = queue(8, 9 * CHUNK);
-    let to = Queue::new(
-        Bounds {
-            messages: 1,
-            bytes: 9 * CHUNK,
-        },
-        counters.clone(),
-    );
+    let to = Queue::new(bounds(1, 9 * CHUNK), counters.clone());
     from.push(item(1, 20));
     from.push(item(2, 30));
     from.push(item(3, 2 * CHUNK));
