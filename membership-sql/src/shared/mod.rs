@@ -20,6 +20,7 @@ pub(crate) fn heartbeat(counter: u64, at: Option<&str>) -> membership_core::Hear
 }
 
 /// The status and the version of a row, for people with a SQL shell.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
 pub(crate) fn shown(row: &membership_core::Row) -> (&'static str, u64) {
     row.entry()
         .map_or(("", 0), |e| (e.status.as_str(), e.written_at))
