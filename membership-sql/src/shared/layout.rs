@@ -11,6 +11,7 @@ pub(crate) const LAYOUT: u32 = 1;
 /// The mark.
 pub(crate) const PRODUCT: &str = "silo-membership";
 /// The names of the tables after their prefix.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) const TABLES: [&str; 5] = ["meta", "version", "silo", "heartbeat", "cell"];
 
 /// The values of the marks, as a statement inserts them.

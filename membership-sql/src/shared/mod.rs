@@ -6,6 +6,7 @@ pub(crate) mod layout;
 pub(crate) use cache::DecodeCache;
 
 /// An unsigned number as a column; ours end at 2^53.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
