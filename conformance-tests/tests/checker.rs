@@ -54,7 +54,10 @@ fn error(kind: TableErrorKind) -> Result<CommitOutcome, TableError> {
 type Line = (usize, u64, u64, (Asked, Answer));
 
 fn commit(request: &CommitRequest, answer: Result<CommitOutcome, TableError>) -> (Asked, Answer) {
-    (Asked::Commit(request.clone()), Answer::Commit(answer))
+    (
+        Asked::Commit(Box::new(request.clone())),
+        Answer::Commit(answer),
+    )
 }
 
 fn read(shown: &Snapshot) -> (Asked, Answer) {

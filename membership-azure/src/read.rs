@@ -111,7 +111,7 @@ impl Inner {
     ) -> Result<RowRead, TableError> {
         let reader = self.reader(self.client.deadline(), known, true);
         let (version, row, heartbeat) = reader.row(&silo.row_key()).await?;
-        Ok(RowRead::new(version.token(), row, heartbeat))
+        Ok(RowRead::new(version.token(), row, heartbeat).with_version_row(version.row))
     }
 }
 

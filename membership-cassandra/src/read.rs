@@ -90,7 +90,7 @@ impl Inner {
             Some(_) => codec::heartbeats(heartbeats)?.get(&key),
             None => None,
         };
-        Ok(RowRead::new(counted_token(&version), row, heartbeat))
+        Ok(RowRead::new(counted_token(&version), row, heartbeat).with_version_row(version))
     }
 
     /// The whole partition: the version row and all rows.

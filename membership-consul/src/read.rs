@@ -100,6 +100,7 @@ impl Inner {
             counted_token(&row),
             body.map(|(_, body)| self.cache.row(&key, body)),
             body.and_then(|_| found.heartbeat(&key)),
-        ))
+        )
+        .with_version_row(row))
     }
 }

@@ -94,6 +94,7 @@ pub use connection::{ConnectionOption, ConnectionString};
 pub use model::address::{MAX_SAFE_INTEGER, ParseSiloError, SiloAddress};
 pub use model::cluster::{ClusterName, DEFAULT_SERVICE, ParseClusterError};
 pub use model::cluster_key::{ClusterKey, ClusterKeys, ClusterProof, MAX_CLUSTER_KEYS};
+pub use model::content_hash::ContentHash;
 pub use model::core_cell::CoreCell;
 pub use model::entry::{
     Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError, Suspicion,

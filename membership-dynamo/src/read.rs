@@ -259,7 +259,8 @@ impl Inner {
             let row = body.map(|body| self.cache.row(&key, &body));
             if exact || version.explains(&key, row.as_ref()) {
                 let heartbeat = row.as_ref().and_then(|_| found.heartbeats.get(&key));
-                return Ok(RowRead::new(version.row.token(&[]), row, heartbeat));
+                let answer = RowRead::new(version.row.token(&[]), row, heartbeat);
+                return Ok(answer.with_version_row(version.row));
             }
         }
         let why = "the row changes faster than it can be read";

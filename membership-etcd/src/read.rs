@@ -90,12 +90,13 @@ impl Inner {
         let by = self.client.deadline();
         let (_, found) = self.transact(&txn, Purpose::Read, by).await?;
         self.heartbeats.learn(found.revisions());
-        let token = counted_token(&found.usable(known)?);
+        let version = found.usable(known)?;
         let body = found.row(&key);
         Ok(RowRead::new(
-            token,
+            counted_token(&version),
             body.map(|body| self.cache.row(&key, body)),
             body.and_then(|_| found.heartbeat(&key)),
-        ))
+        )
+        .with_version_row(version))
     }
 }

@@ -110,7 +110,7 @@ impl Inner {
             // Whether the table is damaged depends on its other rows.
             found = self.find(Want::All { heartbeats: false }, barrier).await?;
         }
-        let token = self.usable(found.table.as_ref(), known)?.token(&[]);
+        let version = self.usable(found.table.as_ref(), known)?;
         let members = found
             .table
             .and_then(|table| table.members)
@@ -118,7 +118,7 @@ impl Inner {
         let row = codec::rows(members, &Rows::new()).by_key(&key).cloned();
         let heartbeat = codec::heartbeat_of(found.heartbeats.as_ref(), silo);
         let heartbeat = heartbeat.filter(|_| row.is_some());
-        Ok(RowRead::new(token, row, heartbeat))
+        Ok(RowRead::new(version.token(&[]), row, heartbeat).with_version_row(version))
     }
 
     /// Reads the documents.

@@ -78,9 +78,10 @@ impl Inner {
         );
         call.command.arg(&codec::token(known)).arg(&key);
         let answer = self.client.run(&call).await?;
-        let (token, body, heartbeat) = match (codec::parts::<5>(answer.value), known) {
+        let (token, version_row, body, heartbeat) = match (codec::parts::<5>(answer.value), known) {
             (Ok((1, [body, heartbeat, ..])), Some(known)) => (
                 VersionToken::new(known.table_id(), known.version(), known.commit(), &[]),
+                None,
                 body,
                 heartbeat,
             ),
@@ -88,15 +89,19 @@ impl Inner {
                 let (rows, stray) = (codec::number(&rows), codec::text(stray));
                 let version = codec::pairs(version);
                 let row = codec::version_row(&version, known, rows, stray.as_deref())?;
-                (row.token(&[]), body, heartbeat)
+                (row.token(&[]), Some(row), body, heartbeat)
             }
             (Ok((_, [other, ..])) | Err(other), _) => return Err(unexpected(&other)),
         };
         let body = codec::text(body);
-        Ok(RowRead::new(
+        let read = RowRead::new(
             token,
             body.map(|body| self.cache.row(&key, &body)),
             codec::text(heartbeat).map(|text| stored_heartbeat(&text)),
-        ))
+        );
+        Ok(match version_row {
+            Some(row) => read.with_version_row(row),
+            None => read,
+        })
     }
 }

@@ -176,6 +176,14 @@ pub(super) fn of(input: &Input) -> u64 {
                 other => mix.text(&format!("{other:?}")),
             }
         }
+        Input::RowRead { call, result } => {
+            mix.text("row");
+            mix.number(call.0);
+            match result {
+                Ok(read) => mix.token(&read.token),
+                Err(error) => mix.error(error),
+            }
+        }
         Input::Committed { call, result } => {
             mix.text("committed");
             mix.number(call.0);

@@ -173,6 +173,7 @@ impl Cluster {
                 self.call(id, call, TableCall::Initialize(request))
             }
             Effect::Read { call, request } => self.call(id, call, TableCall::Read(request)),
+            Effect::ReadRow { call, silo } => self.call(id, call, TableCall::ReadRow(silo)),
             Effect::Commit { call, request } => self.call(id, call, TableCall::Commit(request)),
             Effect::WriteHeartbeat { call, write } => {
                 self.call(id, call, TableCall::Heartbeat(write))

@@ -135,6 +135,10 @@ impl Store {
                 call,
                 result: self.table.read_sync(request),
             },
+            TableCall::ReadRow(silo) => Input::RowRead {
+                call,
+                result: self.table.read_row_sync(silo, None),
+            },
             TableCall::Commit(request) => {
                 if rng.chance(self.conflicts) {
                     self.foreign_commit(rng, table_changes);

@@ -3,7 +3,7 @@
 use membership_core::protocol::{CallId, Input};
 use membership_core::{
     CommitOutcome, CommitRequest, HeartbeatWrite, Heartbeats, InitializeRequest, Operation,
-    ReadAnswer, ReadRequest, TableError, TableErrorKind,
+    ReadAnswer, ReadRequest, SiloAddress, TableError, TableErrorKind,
 };
 
 const TIMED_OUT: &str = "no answer within the timeout";
@@ -13,6 +13,7 @@ pub(super) fn answered(input: &Input) -> Option<CallId> {
     match input {
         Input::Initialized { call, .. }
         | Input::Read { call, .. }
+        | Input::RowRead { call, .. }
         | Input::Committed { call, .. }
         | Input::HeartbeatWritten { call, .. } => Some(*call),
         _ => None,
@@ -32,6 +33,10 @@ pub(super) fn timed_out_answer(input: &Input) -> Option<Input> {
             call: *call,
             result: Err(gone(Operation::Read)),
         },
+        Input::RowRead { call, .. } => Input::RowRead {
+            call: *call,
+            result: Err(gone(Operation::ReadRow)),
+        },
         Input::Committed { call, .. } => Input::Committed {
             call: *call,
             result: Err(error(TableErrorKind::OutcomeUnknown, Operation::Commit)),
@@ -49,6 +54,7 @@ pub(super) fn timed_out_answer(input: &Input) -> Option<Input> {
 pub(super) enum TableCall {
     Initialize(InitializeRequest),
     Read(ReadRequest),
+    ReadRow(SiloAddress),
     Commit(CommitRequest),
     Heartbeat(HeartbeatWrite),
 }
@@ -58,6 +64,7 @@ impl TableCall {
         match self {
             Self::Initialize(_) => Operation::Initialize,
             Self::Read(_) => Operation::Read,
+            Self::ReadRow(_) => Operation::ReadRow,
             Self::Commit(_) => Operation::Commit,
             Self::Heartbeat(_) => Operation::UpdateIAmAlive,
         }
@@ -72,6 +79,10 @@ impl TableCall {
                 result: Err(error),
             },
             Self::Read(_) => Input::Read {
+                call,
+                result: Err(error),
+            },
+            Self::ReadRow(_) => Input::RowRead {
                 call,
                 result: Err(error),
             },
@@ -121,6 +132,8 @@ impl TableCall {
                     .map_or(0, |snapshot| snapshot.rows.len())
             }
             (Self::Commit(request), _) => 1 + request.changes.len(),
+            // The version row, the row, and its heartbeat.
+            (Self::ReadRow(_), _) => 3,
             _ => 1,
         }
     }

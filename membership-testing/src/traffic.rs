@@ -20,6 +20,8 @@ pub struct TableTraffic {
     pub reads: u64,
     /// Reads that returned "unchanged".
     pub unchanged: u64,
+    /// Reads of the version row with one row, which confirm what another silo announced.
+    pub row_reads: u64,
     /// Commits that were applied.
     pub commits: u64,
     /// Commits that met a conflict.
@@ -43,7 +45,13 @@ impl TableTraffic {
     /// The sum of all requests.
     #[must_use]
     pub const fn requests(&self) -> u64 {
-        self.reads + self.unchanged + self.commits + self.conflicts + self.heartbeats + self.cells
+        self.reads
+            + self.unchanged
+            + self.row_reads
+            + self.commits
+            + self.conflicts
+            + self.heartbeats
+            + self.cells
     }
 
     /// The counts since `earlier`.
@@ -52,6 +60,7 @@ impl TableTraffic {
         Self {
             reads: self.reads - earlier.reads,
             unchanged: self.unchanged - earlier.unchanged,
+            row_reads: self.row_reads - earlier.row_reads,
             commits: self.commits - earlier.commits,
             conflicts: self.conflicts - earlier.conflicts,
             heartbeats: self.heartbeats - earlier.heartbeats,
@@ -92,6 +101,17 @@ impl TableTraffic {
                 self.unchanged += 1;
                 self.heartbeats_read += long(heartbeats_in(heartbeats.as_ref()));
                 self.bytes_read += heartbeats.as_ref().map_or(0, heartbeat_bytes);
+            }
+            (
+                TableCall::ReadRow(_),
+                Input::RowRead {
+                    result: Ok(read), ..
+                },
+            ) => {
+                self.row_reads += 1;
+                let row = read.row.as_ref().map_or(0, |row| long(row.size()));
+                let version_row = read.version_row.as_ref();
+                self.bytes_read += row + version_row.map_or(0, |row| scale.version_row(row));
             }
             (
                 TableCall::Commit(request),

@@ -140,7 +140,7 @@ impl Inner {
         let version = self.usable(found.text(), any_key, known)?;
         let row = body.map(|body| Row::decode(key, body));
         let heartbeat = found.heartbeats.pop().map(|(_, heartbeat)| heartbeat);
-        Ok(RowRead::new(version.token(&[]), row, heartbeat))
+        Ok(RowRead::new(version.token(&[]), row, heartbeat).with_version_row(version))
     }
 
     /// The version row of a table that may be used and that `known` may be from. Clauses T12, T16.

@@ -213,7 +213,7 @@ impl Client {
                 client: self.client,
                 began,
                 ended,
-                asked: Asked::Commit(request),
+                asked: Asked::Commit(Box::new(request)),
                 answer: Answer::Commit(answer),
             });
         }

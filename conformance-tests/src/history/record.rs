@@ -11,7 +11,7 @@ use membership_core::{
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// A commit.
-    Commit(CommitRequest),
+    Commit(Box<CommitRequest>),
     /// A read of everything.
     Read(ReadRequest),
     /// A heartbeat of this silo with this counter.

@@ -221,7 +221,7 @@ impl Worker {
             self.trouble();
             let answer = self.table.commit(&request).await;
             self.no_trouble();
-            let asked = Asked::Commit(request.clone());
+            let asked = Asked::Commit(Box::new(request.clone()));
             self.record(began, asked, Answer::Commit(answer.clone()))
                 .await;
             if answer.is_ok() {

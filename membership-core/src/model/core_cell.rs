@@ -1,4 +1,5 @@
-//! The part of the version row that belongs to this crate: the cluster's keys.
+//! The part of the version row that belongs to this crate: the cluster's keys, and the hash of the
+//! rows.
 
 use std::fmt;
 
@@ -6,9 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::cluster_key::{ClusterKey, ClusterKeys, MAX_CLUSTER_KEYS};
+use super::content_hash::ContentHash;
 
 /// The field with the cluster's keys.
 const KEYS: &str = "keys";
+/// The field with the hash of the rows at this version.
+const ROWS: &str = "rows";
 
 /// Text of at most 1 KiB in the version row that belongs to this crate. It has the cluster's
 /// secret: a provider stores [`stored`](Self::stored) and gives it back unchanged; it appears in no
@@ -61,6 +65,26 @@ impl CoreCell {
         let mut fields = self.fields();
         let keys = keys.iter().map(|key| Value::String(key.to_stored()));
         fields.insert(KEYS.to_owned(), Value::Array(keys.collect()));
+        Self(Value::Object(fields).to_string())
+    }
+
+    /// The hash of the rows at this version. None if the cell has that of another one, because
+    /// whoever made this version did not know all rows.
+    pub(crate) fn content_hash(&self, version: u64) -> Option<ContentHash> {
+        let fields = self.fields();
+        let (at, hash) = fields.get(ROWS)?.as_str()?.split_once(' ')?;
+        (at.parse() == Ok(version)).then(|| hash.parse().ok())?
+    }
+
+    /// The cell with this hash of the rows at this version instead. Its other fields stay; a text
+    /// that is no JSON object stays as it is.
+    pub(crate) fn with_content_hash(&self, version: u64, rows: ContentHash) -> Self {
+        let mut fields = self.fields();
+        if fields.is_empty() && !self.is_empty() {
+            return self.clone();
+        }
+        let text = format!("{version} {rows}");
+        fields.insert(ROWS.to_owned(), Value::String(text));
         Self(Value::Object(fields).to_string())
     }
 
@@ -121,6 +145,25 @@ mod tests {
         }
         let sent: CoreCell = serde_json::from_str(&shown).unwrap();
         assert!(sent.is_empty() && sent.cluster_keys().is_empty());
+    }
+
+    #[test]
+    fn the_hash_of_the_rows_is_no_secret_and_ends_with_its_version() {
+        let keys = ClusterKeys::from(ClusterKey::new([1; 32]));
+        let cell = CoreCell::new(&keys);
+        let hash = ContentHash::of_rows(std::iter::empty());
+        let with = cell.with_content_hash(7, hash);
+        assert_eq!(with.content_hash(7), Some(hash));
+        assert_eq!(with.content_hash(8), None, "another version's");
+        assert_eq!(with.cluster_keys(), keys);
+        assert_eq!(with.without_secret().content_hash(7), Some(hash));
+        let again = with.with_content_hash(8, hash);
+        assert_eq!(again.content_hash(7), None);
+        for other in ["plain text", "{\"rows\":7}", "{\"rows\":\"7\"}"] {
+            assert_eq!(CoreCell::from(other).content_hash(7), None);
+        }
+        let other = CoreCell::from("plain text");
+        assert_eq!(other.with_content_hash(7, hash), other);
     }
 
     #[test]

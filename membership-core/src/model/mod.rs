@@ -4,6 +4,7 @@
 pub mod address;
 pub mod cluster;
 pub mod cluster_key;
+pub mod content_hash;
 pub mod core_cell;
 pub mod entry;
 pub mod gateway;

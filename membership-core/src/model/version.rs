@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::address::SiloAddress;
+use super::content_hash::ContentHash;
 use super::core_cell::CoreCell;
 use super::entry::Extra;
 use super::ids::{CommitId, TableId};
@@ -118,6 +119,11 @@ impl VersionRow {
             core: self.core.without_secret(),
             ..self.clone()
         }
+    }
+
+    /// The hash of the rows at this version. None if whoever made it did not know all rows.
+    pub(crate) fn content_hash(&self) -> Option<ContentHash> {
+        self.core.content_hash(self.version)
     }
 
     /// The same row, marked by `delete`: nothing but `delete` works from then on.

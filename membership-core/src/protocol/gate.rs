@@ -10,8 +10,8 @@ use super::context::{Announcement, Ctx};
 use crate::intent::needed_votes;
 use crate::model::version::RECENT_COMMITS;
 use crate::{
-    CauseOfDeath, ClusterView, Discontinuity, MembershipEntry, MonoTime, SiloAddress, SiloStatus,
-    Snapshot, check_snapshot, check_token,
+    CauseOfDeath, ClusterView, Discontinuity, MembershipEntry, MonoTime, RowRead, SiloAddress,
+    SiloStatus, Snapshot, check_snapshot, check_token,
 };
 
 /// Maximum increase of the version by a message; a larger one needs a read.
@@ -186,6 +186,25 @@ pub(crate) fn hear(
         by,
     });
     Hearing::Announced
+}
+
+/// Whether the version row alone can confirm the announced view: its author says which rows the
+/// table has, and sent those.
+pub(crate) fn may_be_confirmed_by_its_version_row(ctx: &Ctx) -> bool {
+    ctx.announced().is_some_and(|(view, _)| {
+        let told = view.snapshot();
+        told.version_row.content_hash() == Some(told.rows.content_hash())
+    })
+}
+
+/// The announced view as the table has it, if the version row that was read shows that it does.
+pub(crate) fn as_the_table_has_it(ctx: &Ctx, read: RowRead) -> Option<Snapshot> {
+    let (view, _) = ctx.announced()?;
+    let (told, row) = (view.snapshot(), read.version_row?);
+    let is_told = read.token.same_commit(&told.token)
+        && row.without_secret() == told.version_row.without_secret()
+        && row.content_hash() == Some(told.rows.content_hash());
+    is_told.then(|| Snapshot::new(read.token, row, told.rows.clone()))
 }
 
 /// Whether what was announced is what the table has, to the last byte: its author may have chosen

@@ -12,7 +12,7 @@ use super::message::{Header, Message};
 use super::notice::{Notice, Observation, RequestId, Termination};
 use crate::{
     ClusterView, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, InstanceId,
-    ReadAnswer, ReadRequest, SiloAddress, TableError,
+    ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError,
 };
 
 /// Identifies one call to the table and matches its result.
@@ -95,6 +95,13 @@ pub enum Input {
         /// Its result.
         result: Result<ReadAnswer, TableError>,
     },
+    /// `read_row` ended.
+    RowRead {
+        /// The call.
+        call: CallId,
+        /// Its result.
+        result: Result<RowRead, TableError>,
+    },
     /// `commit` ended. The result of a call that timed out is an error of kind `OutcomeUnknown`.
     Committed {
         /// The call.
@@ -176,6 +183,14 @@ pub enum Effect {
         call: CallId,
         /// The argument of the call.
         request: ReadRequest,
+    },
+    /// Call `read_row` with no version as known: is the view that another silo announced the
+    /// table's?
+    ReadRow {
+        /// Identifies the call in its result.
+        call: CallId,
+        /// The row to read.
+        silo: SiloAddress,
     },
     /// Call `commit`.
     Commit {

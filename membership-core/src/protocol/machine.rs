@@ -9,6 +9,7 @@ use super::cleaner::Cleaner;
 use super::contacts::PassedOver;
 use super::context::Ctx;
 use super::disseminator::Disseminator;
+use super::gate;
 use super::heartbeat_writer::HeartbeatWriter;
 use super::intermediary::Intermediary;
 use super::io::{Effect, Input};
@@ -252,6 +253,10 @@ impl Protocol {
                 let outcomes = self.writer.on_read(&mut self.ctx, call, result);
                 self.settle(outcomes);
             }
+            Input::RowRead { call, result } => {
+                let outcomes = self.writer.on_row(call, result);
+                self.settle(outcomes);
+            }
             Input::Committed { call, result } => {
                 let outcomes = self.writer.on_committed(&mut self.ctx, call, result);
                 self.settle(outcomes);
@@ -290,6 +295,9 @@ impl Protocol {
                 }
             }
             Timer::Writer => {}
+            Timer::Hint if gate::may_be_confirmed_by_its_version_row(&self.ctx) => {
+                self.writer.want_row();
+            }
             Timer::Hint => self.writer.want_read(self.ctx.is_announced()),
             Timer::Join => {
                 let required = self.required();

@@ -11,7 +11,7 @@ use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
     CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation,
-    ReadAnswer, SiloStatus, Snapshot, TableError, TableErrorKind,
+    ReadAnswer, Recency, RowRead, SiloStatus, Snapshot, TableError, TableErrorKind,
 };
 
 impl Protocol {
@@ -36,6 +36,7 @@ impl Protocol {
                     newest,
                     answer,
                 } => self.on_read(sent, newest, *answer),
+                Outcome::VersionRow { sent, read } => self.on_version_row(sent, *read),
                 Outcome::Made { sent, snapshot } => {
                     if self.adopt(*snapshot, Source::Commit, Some(sent)) {
                         self.ctx.contacted(sent);
@@ -93,6 +94,20 @@ impl Protocol {
             .joiner
             .on_read(&mut self.ctx, &mut self.writer, sent, heartbeats);
         self.step(step);
+    }
+
+    /// Confirms the announced view by the version row alone, if the hash in it is that of the view's
+    /// rows; otherwise reads the rows.
+    fn on_version_row(&mut self, sent: MonoTime, read: RowRead) {
+        let newest_at = (self.ctx.reads == Recency::Linearizable).then_some(sent);
+        match gate::as_the_table_has_it(&self.ctx, read) {
+            Some(snapshot) if !self.ctx.table_doubted() => {
+                if self.adopt(snapshot, Source::Read, newest_at) {
+                    self.ctx.contacted(sent);
+                }
+            }
+            _ => self.writer.want_read(true),
+        }
     }
 
     fn on_heartbeats(&mut self, sent: MonoTime, heartbeats: Heartbeats) {

@@ -165,7 +165,7 @@ where
                 None => match (plan(&now, self.runtime.commit_id()), forgotten.take()) {
                     (Ok(Some(planned)), unknown) => {
                         forgotten = unknown;
-                        planned
+                        planned.with_rows_of(&now)
                     }
                     (Ok(None), unknown) => {
                         let version = now.version();

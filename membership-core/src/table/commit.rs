@@ -7,7 +7,7 @@ use super::error::{Operation, TableError, TableErrorKind};
 use super::limits::TableLimits;
 use crate::model::version::{MAX_CORE_BYTES, RECENT_COMMITS};
 use crate::{
-    CommitId, CommitRecord, CoreCell, MAX_SAFE_INTEGER, MembershipEntry, Row, SharedSettings,
+    CommitId, CommitRecord, CoreCell, MAX_SAFE_INTEGER, MembershipEntry, Row, Rows, SharedSettings,
     SiloAddress, Snapshot, VersionRow, VersionToken,
 };
 
@@ -115,6 +115,20 @@ impl CommitRequest {
     #[must_use]
     pub fn with_settings(mut self, settings: SharedSettings) -> Self {
         self.settings = Some(settings);
+        self
+    }
+
+    /// Puts the hash of the rows that this commit makes into the core's cell; `base` is the snapshot
+    /// it is based on. Then silos that hear of this version know by its version row that they have
+    /// its rows, and need not read them.
+    #[must_use]
+    pub fn with_rows_of(mut self, base: &Snapshot) -> Self {
+        let (version, rows) = (self.next_version(), self.rows_from(base).content_hash());
+        let core = self.core.as_ref().unwrap_or(&base.version_row.core);
+        let core = core.with_content_hash(version, rows);
+        if core.len() <= MAX_CORE_BYTES {
+            self.core = Some(core);
+        }
         self
     }
 
@@ -310,6 +324,14 @@ impl CommitRequest {
     /// from the answer of the table.
     #[must_use]
     pub fn apply_to(&self, base: &Snapshot, token: VersionToken) -> Snapshot {
+        Snapshot {
+            version_row: std::sync::Arc::new(self.next_version_row(&base.version_row)),
+            token,
+            rows: self.rows_from(base),
+        }
+    }
+
+    fn rows_from(&self, base: &Snapshot) -> Rows {
         let mut rows = base.rows.clone();
         for change in &self.changes {
             match change {
@@ -319,11 +341,7 @@ impl CommitRequest {
                 }
             }
         }
-        Snapshot {
-            version_row: std::sync::Arc::new(self.next_version_row(&base.version_row)),
-            token,
-            rows,
-        }
+        rows
     }
 }
 

@@ -198,7 +198,8 @@ impl MemoryTable {
             let version_row = state.table.current(known, Operation::ReadRow, STORE)?;
             let row = state.table.rows.by_key(&silo.row_key()).cloned();
             let heartbeat = row.as_ref().and_then(|_| state.beats.get(silo).copied());
-            Ok(RowRead::new(version_row.token(&[]), row, heartbeat))
+            Ok(RowRead::new(version_row.token(&[]), row, heartbeat)
+                .with_version_row(version_row.clone()))
         })
     }
 

@@ -32,13 +32,14 @@ pub use settle::{Settled, stored_version_row};
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_core::Stream;
 
 use crate::{
-    ClusterKey, ClusterName, CoreCell, Heartbeat, Heartbeats, Row, SharedSettings, SiloAddress,
-    Snapshot, TableId, VersionRow, VersionToken,
+    ClusterKey, ClusterName, CoreCell, Heartbeat, Heartbeats, Row, Rows, SharedSettings,
+    SiloAddress, Snapshot, TableId, VersionRow, VersionToken,
 };
 
 /// The argument of `initialize`.
@@ -70,7 +71,8 @@ impl InitializeRequest {
     #[must_use]
     pub fn version_row(&self) -> VersionRow {
         let mut row = VersionRow::initial(self.table_id, self.settings.clone());
-        row.core = CoreCell::new(&self.cluster_key.into());
+        row.core = CoreCell::new(&self.cluster_key.into())
+            .with_content_hash(0, Rows::new().content_hash());
         row
     }
 }
@@ -179,6 +181,9 @@ pub struct RowRead {
     pub row: Option<Row>,
     /// Its heartbeat; `None` when there is no row or no heartbeat was written yet.
     pub heartbeat: Option<Heartbeat>,
+    /// The version row at that moment; `None` when that is still the version that the caller knows,
+    /// and the store told no more.
+    pub version_row: Option<Arc<VersionRow>>,
 }
 
 impl RowRead {
@@ -190,7 +195,15 @@ impl RowRead {
             token,
             heartbeat: row.as_ref().and(heartbeat),
             row,
+            version_row: None,
         }
+    }
+
+    /// Sets the version row that was read with it.
+    #[must_use]
+    pub fn with_version_row(mut self, version_row: impl Into<Arc<VersionRow>>) -> Self {
+        self.version_row = Some(version_row.into());
+        self
     }
 }
 
@@ -277,8 +290,8 @@ pub trait MembershipTable: fmt::Debug + Send + Sync + 'static {
     /// `BeingDeleted`, or the errors of the store.
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError>;
 
-    /// Reads the version and one row with its heartbeat, atomically. A missing row is `None`, not
-    /// an error.
+    /// Reads the version row and one row with its heartbeat, atomically. A missing row is `None`, not
+    /// an error. Without `known` the answer has the version row.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read).

@@ -269,7 +269,7 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
     let counts = [
         stats.commits - before.0.commits,
         stats.conflicts - before.0.conflicts,
-        traffic.reads + traffic.unchanged,
+        traffic.reads + traffic.unchanged + traffic.row_reads,
         traffic.rows_read,
         traffic.heartbeats_read,
         traffic.bytes_read / 1_000_000,

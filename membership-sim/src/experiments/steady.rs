@@ -261,7 +261,7 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
             (piece.minutes * 60) as f64,
         );
         let (reads, whole) = (
-            (traffic.reads + traffic.unchanged) as f64 / seconds,
+            (traffic.reads + traffic.unchanged + traffic.row_reads) as f64 / seconds,
             traffic.reads as f64 / seconds,
         );
         let per_second = [

@@ -79,7 +79,7 @@ impl Work for ReadRow<'_> {
         let body = found.rows.iter().find(|(found, _)| *found == key);
         let row = body.map(|(_, body)| table.cache.row(&key, body));
         let heartbeat = found.heartbeats.silos.get(silo).copied();
-        Ok(RowRead::new(version.token(&[]), row, heartbeat))
+        Ok(RowRead::new(version.token(&[]), row, heartbeat).with_version_row(version))
     }
 }
 

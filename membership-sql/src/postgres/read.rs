@@ -53,6 +53,6 @@ impl Call {
         let version = answer.usable(&self.cache, known)?;
         let body = answer.rows.iter().find(|(found, _)| *found == key);
         let row = body.map(|(_, body)| self.cache.row(&key, body));
-        Ok(RowRead::new(version.token(&[]), row, answer.heartbeat()))
+        Ok(RowRead::new(version.token(&[]), row, answer.heartbeat()).with_version_row(version))
     }
 }

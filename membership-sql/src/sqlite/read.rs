@@ -55,7 +55,8 @@ pub(super) fn read_row(
         version.row.token(&[]),
         body.map(|body| cache.decoded.row(&key, &body)),
         heartbeat,
-    ))
+    )
+    .with_version_row(version.row))
 }
 
 /// The whole table in this transaction.

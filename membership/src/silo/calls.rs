@@ -10,7 +10,7 @@ use std::sync::Arc;
 use membership_core::protocol::{CallId, Input};
 use membership_core::{
     CommitRequest, HeartbeatWrite, InitializeRequest, MembershipTable, Operation, ReadRequest,
-    TableError,
+    SiloAddress, TableError,
 };
 use tokio::task::{Id, JoinSet};
 
@@ -20,6 +20,7 @@ use crate::TimedTable;
 pub(super) enum Call {
     Initialize(InitializeRequest),
     Read(ReadRequest),
+    ReadRow(SiloAddress),
     Commit(CommitRequest),
     Heartbeat(HeartbeatWrite),
 }
@@ -29,6 +30,7 @@ impl Call {
         match self {
             Self::Initialize(_) => Operation::Initialize,
             Self::Read(_) => Operation::Read,
+            Self::ReadRow(_) => Operation::ReadRow,
             Self::Commit(_) => Operation::Commit,
             Self::Heartbeat(_) => Operation::UpdateIAmAlive,
         }
@@ -65,6 +67,10 @@ impl Calls {
                 Call::Read(request) => Input::Read {
                     call: id,
                     result: table.read(&request).await,
+                },
+                Call::ReadRow(silo) => Input::RowRead {
+                    call: id,
+                    result: table.read_row(&silo, None).await,
                 },
                 Call::Commit(request) => Input::Committed {
                     call: id,
@@ -107,6 +113,10 @@ impl Calls {
         );
         match operation {
             Operation::Initialize => Input::Initialized {
+                call,
+                result: Err(error),
+            },
+            Operation::ReadRow => Input::RowRead {
                 call,
                 result: Err(error),
             },

@@ -234,6 +234,7 @@ impl Driver {
                 self.calls.begin(call, Call::Initialize(request))
             }
             Effect::Read { call, request } => self.calls.begin(call, Call::Read(request)),
+            Effect::ReadRow { call, silo } => self.calls.begin(call, Call::ReadRow(silo)),
             Effect::Commit { call, request } => self.calls.begin(call, Call::Commit(request)),
             Effect::WriteHeartbeat { call, write } => {
                 self.calls.begin(call, Call::Heartbeat(write))
@@ -264,6 +265,9 @@ fn table_error(input: &Input) -> Option<&TableError> {
             result: Err(error), ..
         }
         | Input::Read {
+            result: Err(error), ..
+        }
+        | Input::RowRead {
             result: Err(error), ..
         }
         | Input::Committed {

@@ -20,7 +20,7 @@ use super::timers::Timer;
 use crate::intent::{Action, Answer, Intent, Observed, apply};
 use crate::{
     CommitId, CommitRequest, Discontinuity, IntentId, MonoTime, ReadAnswer, ReadRequest, Recency,
-    Snapshot, TableError,
+    RowRead, Snapshot, TableError,
 };
 
 /// Number of conflicts with a version that has not moved after which the rows that this silo knows
@@ -47,6 +47,8 @@ enum Exchange {
         newest: bool,
         waiters: Vec<RequestId>,
     },
+    /// A read of the version row alone, by which an announced view may be confirmed.
+    Row { call: CallId, sent: MonoTime },
     Commit {
         call: CallId,
         sent: MonoTime,
@@ -77,6 +79,8 @@ pub(crate) enum Outcome {
         newest: bool,
         answer: Box<ReadAnswer>,
     },
+    /// The version row, as this read shows it.
+    VersionRow { sent: MonoTime, read: Box<RowRead> },
     /// A commit of this silo, sent at this time, made this snapshot from the view.
     Made {
         sent: MonoTime,
@@ -100,6 +104,8 @@ pub(crate) struct Writer {
     wants_barrier: bool,
     /// The next read takes no version as known.
     wants_all: bool,
+    /// The version row is read, if no read of the rows is due.
+    wants_row: bool,
     /// Whether the last answer is in doubt.
     look: Look,
     waiters: Vec<RequestId>,
@@ -147,6 +153,11 @@ impl Writer {
     pub(crate) fn want_read(&mut self, barrier: bool) {
         self.wants_read = true;
         self.wants_barrier |= barrier;
+    }
+
+    /// Reads the version row as soon as possible.
+    pub(crate) fn want_row(&mut self) {
+        self.wants_row = true;
     }
 
     /// Reads all rows as soon as possible, also those that seem known.
@@ -206,7 +217,7 @@ impl Writer {
         match self.exchange.take() {
             Some(Exchange::Read { waiters, .. }) => self.waiters.extend(waiters),
             Some(Exchange::Commit { commit, .. }) => self.unsettled = Some(commit),
-            None => {}
+            Some(Exchange::Row { .. }) | None => {}
         }
     }
 
@@ -262,6 +273,10 @@ impl Writer {
             self.start_read(ctx);
             return Vec::new();
         }
+        if self.wants_row && ctx.is_announced() {
+            self.start_row(ctx);
+            return Vec::new();
+        }
         if nothing {
             return Vec::new();
         }
@@ -270,6 +285,13 @@ impl Writer {
             return Vec::new();
         }
         self.start_commit(ctx, votes, observed)
+    }
+
+    fn start_row(&mut self, ctx: &mut Ctx) {
+        let (call, silo, sent) = (ctx.call(), ctx.me, ctx.mono());
+        self.wants_row = false;
+        self.exchange = Some(Exchange::Row { call, sent });
+        ctx.out.push(Effect::ReadRow { call, silo });
     }
 
     fn start_read(&mut self, ctx: &mut Ctx) {
@@ -295,6 +317,7 @@ impl Writer {
             )
             .with_new_connection(anew == Look::Taken || changed);
         self.wants_read = false;
+        self.wants_row = false;
         self.exchange = Some(Exchange::Read {
             call,
             sent: ctx.mono(),
@@ -349,7 +372,9 @@ impl Writer {
         }
         let id = CommitId::new(ctx.random_id());
         let committer = (ctx.me.epoch() != 0).then_some(ctx.me);
-        let request = applied.into_request(base.token.clone(), id, committer);
+        let request = applied
+            .into_request(base.token.clone(), id, committer)
+            .with_rows_of(&base);
         let batch = sending;
         self.send(
             ctx,

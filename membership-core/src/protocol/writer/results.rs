@@ -10,8 +10,8 @@ use crate::protocol::io::CallId;
 use crate::protocol::notice::Observation;
 use crate::protocol::timers::Timer;
 use crate::{
-    CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, Recency, TableError,
-    TableErrorKind, VersionToken,
+    CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, Recency, RowRead,
+    TableError, TableErrorKind, VersionToken,
 };
 
 /// Number of commits in a row that failed or are of unknown outcome, after which the next commit is
@@ -73,6 +73,32 @@ impl Writer {
         outcomes.extend(settled);
         outcomes.extend(waiters.into_iter().map(|w| Outcome::Refreshed(w, Ok(()))));
         outcomes
+    }
+
+    /// Handles the answer to a read of the version row. Without one the rows are read: that finds
+    /// out what is wrong.
+    pub(crate) fn on_row(
+        &mut self,
+        call: CallId,
+        result: Result<RowRead, TableError>,
+    ) -> Vec<Outcome> {
+        let sent = match self.exchange.take() {
+            Some(Exchange::Row { call: c, sent }) if c == call => sent,
+            other => {
+                self.exchange = other;
+                return Vec::new();
+            }
+        };
+        match result {
+            Ok(read) => {
+                let read = Box::new(read);
+                vec![Outcome::VersionRow { sent, read }]
+            }
+            Err(_) => {
+                self.want_read(true);
+                Vec::new()
+            }
+        }
     }
 
     /// Settles a commit of unknown outcome by the current table.

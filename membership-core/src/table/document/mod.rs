@@ -251,7 +251,8 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
         let row = loaded.state.rows.by_key(&silo.row_key()).cloned();
         let stored = |h: Heartbeats| -> Option<Heartbeat> { h.silos.get(silo).copied() };
         let heartbeat = row.as_ref().and(heartbeats).and_then(stored);
-        Ok(RowRead::new(version_row.token(&[]), row, heartbeat))
+        Ok(RowRead::new(version_row.token(&[]), row, heartbeat)
+            .with_version_row(version_row.clone()))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {

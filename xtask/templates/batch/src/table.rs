@@ -232,7 +232,7 @@ impl MembershipTable for {{Title}}Table {
         let (text, stray) = (stored.version_row.as_ref().map(|(_, text)| text.as_str()), stored.row.as_ref().map(|_| key.as_str()));
         let version = usable_version_row(text, stray, known, during, STORE)?;
         let row = stored.row.map(|body| Row::decode(key, body));
-        Ok(RowRead::new(version.token(&[]), row, stored.heartbeat))
+        Ok(RowRead::new(version.token(&[]), row, stored.heartbeat).with_version_row(version))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {

@@ -175,7 +175,7 @@ impl MembershipTable for {{Title}}Table {
             let key = silo.row_key();
             let row = tx.row(&key).await?.map(|body| Row::decode(key.as_str(), body));
             let heartbeat = if row.is_some() { tx.heartbeat(&key).await? } else { None };
-            Ok(RowRead::new(version.token(&[]), row, heartbeat))
+            Ok(RowRead::new(version.token(&[]), row, heartbeat).with_version_row(version))
         };
         read.await.map_err(|e: TableError| e.during(Operation::ReadRow).of_a_read())
     }
