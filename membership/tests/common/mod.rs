@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -178,12 +178,14 @@ impl Transport for CutTransport {
     }
 }
 
-/// A table that can be unavailable, or never answer.
+/// A table that can be unavailable, slow, or never answer.
 #[derive(Clone, Debug)]
 pub struct FaultyTable {
     inner: MemoryTable,
     pub down: Arc<AtomicBool>,
     pub hangs: Arc<AtomicBool>,
+    /// How many milliseconds a call takes.
+    pub delay: Arc<AtomicU64>,
 }
 
 impl FaultyTable {
@@ -192,10 +194,15 @@ impl FaultyTable {
             inner,
             down: Arc::default(),
             hangs: Arc::default(),
+            delay: Arc::default(),
         }
     }
 
     async fn may(&self, operation: Operation) -> Result<(), TableError> {
+        let delay = self.delay.load(Ordering::SeqCst);
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
         if self.hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
