@@ -119,6 +119,12 @@ async fn a_row_comes_with_its_version(cx: Cx) -> Verdict {
             none.row.is_none() && none.heartbeat.is_none() && none.token.same_commit(&token),
             "a missing row reads as {none:?}"
         );
+        let version_row = &read(&table).await?.0.version_row;
+        must!(
+            none.version_row.as_ref() == Some(version_row),
+            "without a known version the version row comes along; a whole read shows {version_row:?}, this one {:?}",
+            none.version_row
+        );
     }
     Ok(())
 }
