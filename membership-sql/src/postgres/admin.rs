@@ -10,6 +10,7 @@ use super::error::{Phase, error};
 use super::keys::literal;
 use super::schema;
 use super::sql::Statement;
+use super::unlogged::Unlogged;
 
 /// How many rows `delete` removes in one transaction.
 const BATCH: usize = 1000;
@@ -31,7 +32,7 @@ impl Call {
         let table = request.table_id.to_string();
         let layout = i32::try_from(LAYOUT).unwrap_or(i32::MAX);
         let settings = json(&request.settings);
-        let core = json(request.version_row().core.stored());
+        let core = Unlogged(json(request.version_row().core.stored()));
         for _ in 0..ATTEMPTS {
             let rows = self.ask(Statement::ReadRow, &[&self.key, &""]).await?;
             let answer = sort(&rows)?;

@@ -14,6 +14,7 @@ use super::client::{Call, LIMITS, Value};
 use super::codec::{Answer, replaced_if_known, sort};
 use super::error::error;
 use super::sql::Statement;
+use super::unlogged::Unlogged;
 use crate::shared::int;
 
 /// Rows as columns.
@@ -59,7 +60,10 @@ impl Call {
             &json(&request.record()),
             &request.added_rows(),
             &request.settings.as_ref().map(json),
-            &request.core.as_ref().map(|core| json(core.stored())),
+            &request
+                .core
+                .as_ref()
+                .map(|core| Unlogged(json(core.stored()))),
             &inserts.keys,
             &inserts.statuses,
             &inserts.bodies,

@@ -22,6 +22,7 @@ mod schema;
 mod sql;
 mod table;
 mod tls;
+mod unlogged;
 
 pub use config::{PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit};
 pub use table::{PostgresTable, provider};
