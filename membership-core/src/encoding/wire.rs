@@ -30,6 +30,41 @@ pub(crate) const MAX_ROWS: usize = 1 << 17;
 /// [`TableLimits::bytes_per_row`](crate::TableLimits).
 const MAX_ROW_BYTES: usize = 1 << 20;
 
+/// Upper bounds of the memory of the fields that this build does not know, in one row and in all
+/// rows of a message. A value of two bytes on the wire takes 32 in memory.
+const MAX_UNKNOWN_OF_A_ROW: usize = 1 << 20;
+const MAX_UNKNOWN: usize = 16 << 20;
+
+/// Deserializes the rows of a message; fails at the first one with which they take too much memory.
+pub(crate) fn rows<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Row>, D::Error> {
+    struct Counted;
+
+    impl<'de> serde::de::Visitor<'de> for Counted {
+        type Value = Vec<Row>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "at most {MAX_ROWS} rows with few unknown fields")
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Row>, A::Error> {
+            let (mut list, mut unknown) = (Vec::new(), 0);
+            while let Some(row) = seq.next_element::<Row>()? {
+                let more = row
+                    .entry()
+                    .map_or(0, crate::MembershipEntry::unknown_memory);
+                unknown += more;
+                if list.len() == MAX_ROWS || more > MAX_UNKNOWN_OF_A_ROW || unknown > MAX_UNKNOWN {
+                    return Err(serde::de::Error::invalid_length(list.len() + 1, &self));
+                }
+                list.push(row);
+            }
+            Ok(list)
+        }
+    }
+
+    d.deserialize_seq(Counted)
+}
+
 /// Deserializes a list of at most [`MAX_ROWS`] elements; fails at the first element beyond that.
 pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     d: D,

@@ -17,6 +17,25 @@ use super::time::WallTime;
 #[serde(transparent)]
 pub struct Extra(pub BTreeMap<String, serde_json::Value>);
 
+impl Extra {
+    /// Roughly the bytes of memory that the fields take.
+    pub(crate) fn memory(&self) -> usize {
+        fn of(value: &serde_json::Value) -> usize {
+            use serde_json::Value;
+            let content = match value {
+                Value::String(text) => text.len(),
+                Value::Array(items) => items.iter().map(of).sum(),
+                Value::Object(fields) => {
+                    fields.iter().map(|(name, v)| 64 + name.len() + of(v)).sum()
+                }
+                Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            };
+            size_of::<Value>() + content
+        }
+        self.0.iter().map(|(name, v)| name.len() + of(v)).sum()
+    }
+}
+
 // A JSON value does not implement `Hash`; equal values have equal texts.
 impl std::hash::Hash for Extra {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
@@ -220,6 +239,12 @@ impl MembershipEntry {
             written_at: 0,
             extra: Extra::default(),
         }
+    }
+
+    /// Roughly the bytes of memory of the fields that this build does not know.
+    pub(crate) fn unknown_memory(&self) -> usize {
+        let votes = self.suspicions.iter().map(|vote| vote.extra.memory());
+        self.extra.memory() + votes.sum::<usize>()
     }
 
     /// Whether this is an Active silo that clients may use.

@@ -37,10 +37,28 @@ pub(crate) struct TableHealth {
 /// What other silos sent since the confirmed view.
 #[derive(Clone, Debug)]
 pub(crate) struct Announcement {
-    /// When the newest was sent.
-    pub(crate) at: MonoTime,
+    /// The first version, and when it was announced: more may follow faster than the table can be
+    /// read.
+    pub(crate) first: (u64, MonoTime),
+    /// When the newest was announced.
+    pub(crate) newest_at: MonoTime,
     /// Everyone of whom a part of it may be.
     pub(crate) by: Vec<SiloAddress>,
+}
+
+impl Announcement {
+    /// Whether all of it may be true although a linearizable read that was sent then shows this
+    /// older version.
+    pub(crate) fn may_follow(&self, version: u64, sent: MonoTime) -> bool {
+        let (first, at) = self.first;
+        sent < at || (version >= first && sent < self.newest_at)
+    }
+
+    /// What is left of it when the table has shown a part.
+    pub(crate) fn after(mut self, view: &ClusterView) -> Self {
+        self.first = (view.version(), self.newest_at);
+        self
+    }
 }
 
 #[derive(Debug)]
@@ -198,7 +216,7 @@ impl Ctx {
     pub(crate) fn announced(&self) -> Option<(&ClusterView, MonoTime)> {
         self.view
             .as_ref()
-            .zip(self.announced.as_ref().map(|a| a.at))
+            .zip(self.announced.as_ref().map(|a| a.newest_at))
     }
 
     pub(crate) fn is_announced(&self) -> bool {

@@ -94,8 +94,8 @@ pub(crate) fn pass(
             return Passage::Broken(Discontinuity::RolledBack);
         }
     }
-    let announced = ctx.announced().map(|(view, at)| (view.clone(), at));
-    let Some((view, at)) = announced else {
+    let announced = ctx.view.clone().zip(ctx.announced.clone());
+    let Some((view, announced)) = announced else {
         install(ctx, snapshot, newest_at);
         return Passage::Adopted;
     };
@@ -110,10 +110,11 @@ pub(crate) fn pass(
     } else if snapshot.version() > told.version() {
         check_snapshot(told, &snapshot).is_ok() && !has_risen(told, &snapshot)
     } else if snapshot.version() < told.version()
-        && newest_at.is_none_or(|sent| sent < at)
+        && newest_at.is_none_or(|sent| announced.may_follow(snapshot.version(), sent))
         && check_token(&snapshot.token, &told.version_row).is_ok()
     {
         // The table may have gone on to the announced version since this read.
+        ctx.announced = Some(announced.after(&view));
         stand_on(ctx, ClusterView::confirmed(snapshot, newest_at));
         return Passage::Adopted;
     } else {
@@ -135,8 +136,10 @@ pub(crate) fn confirm(ctx: &mut Ctx, newest_at: Option<MonoTime>) -> Passage {
         return Passage::Known;
     };
     base.confirm(newest_at);
-    match (ctx.announced(), newest_at) {
-        (Some((_, at)), Some(sent)) if sent >= at => withdraw(ctx, base),
+    match (&ctx.announced, newest_at) {
+        (Some(announced), Some(sent)) if !announced.may_follow(base.version(), sent) => {
+            withdraw(ctx, base)
+        }
         _ => Passage::Known,
     }
 }
@@ -176,15 +179,19 @@ pub(crate) fn hear(
     if (concerns_me && ends_me(ctx, &snapshot)) || is_doubtful(known, &snapshot, witness) {
         return Hearing::NeedsRead;
     }
+    let version = snapshot.version();
     ctx.view = Some(ClusterView::new(snapshot));
-    let mut by = ctx.announced.take().map_or_else(Vec::new, |a| a.by);
-    if !by.contains(&from) {
-        by.push(from);
-    }
-    ctx.announced = Some(Announcement {
-        at: ctx.now.mono,
-        by,
+    let at = ctx.now.mono;
+    let mut announced = ctx.announced.take().unwrap_or(Announcement {
+        first: (version, at),
+        newest_at: at,
+        by: Vec::new(),
     });
+    announced.newest_at = at;
+    if !announced.by.contains(&from) {
+        announced.by.push(from);
+    }
+    ctx.announced = Some(announced);
     Hearing::Announced
 }
 

@@ -23,7 +23,7 @@ pub struct Delta {
     /// The digest of all rows of the later version.
     pub digest: u128,
     /// The new and changed rows.
-    #[serde(deserialize_with = "crate::encoding::wire::bounded")]
+    #[serde(deserialize_with = "crate::encoding::wire::rows")]
     pub rows: Vec<Row>,
     /// Keys of the removed rows.
     #[serde(deserialize_with = "crate::encoding::wire::bounded")]
@@ -133,14 +133,10 @@ impl Delta {
         for row in &self.rows {
             // A row that this silo already has stays the same object in memory, so that versions
             // continue to share it.
-            match base
+            let known = base
                 .and_then(|b| b.rows.by_key(row.key()))
-                .filter(|old| *old == row)
-            {
-                Some(old) if self.from.is_none() => rows.insert(old.clone()),
-                Some(_) => {}
-                None => rows.insert(row.clone()),
-            }
+                .filter(|old| *old == row);
+            rows.insert(known.unwrap_or(row).clone());
         }
         if rows.digest() != self.digest {
             return Err(DeltaError::DigestMismatch);

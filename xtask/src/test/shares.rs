@@ -122,13 +122,13 @@ pub const SHARES: &[Share] = &[
     ),
     // Three members, whose primary is killed: another set-up of the same store, like Valkey for
     // Redis.
-    store(
+    heavy(store(
         "mongodb-set",
         &["three_members", "replica_set"],
         "membership-mongo",
         Kind::MongoDb,
         240,
-    ),
+    )),
     store("etcd", &[], "membership-etcd", Kind::Etcd, 155),
     // Three members, whose leader is killed.
     store(
