@@ -12,7 +12,7 @@ use membership::{
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Duration, Instant, sleep};
 
-use super::transport::TappedTransport;
+use super::transport::{DEADLINE, TappedTransport};
 use crate::common::{FaultyTable, PATIENCE, Process, builder, table};
 
 const SILOS: usize = 5;
@@ -166,7 +166,7 @@ impl Cluster {
         let answered = |silo: &Member| silo.transport.probes().answered;
         let more = |silo: &Member| answered(silo) + 3 * (SILOS - 1);
         let enough: Vec<usize> = self.silos.iter().map(more).collect();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         for (silo, enough) in self.silos.iter().zip(enough) {
             while answered(silo) < enough {
                 assert!(Instant::now() < deadline, "{}", silo.me());

@@ -72,8 +72,8 @@ async fn a_crash_is_noticed_while_a_member_lies_without_a_pause() {
     let survivors = &cluster.silos[..3];
     let watch = Watch::over(&cluster.table, survivors);
     let told: Vec<_> = survivors.iter().map(|silo| silo.me()).collect();
-    // As in a usual store, a read takes longer than it takes to announce another view.
-    cluster.reached.delay.store(20, Ordering::SeqCst);
+    // A read takes longer than it takes to announce another view, as in a store that is far away.
+    cluster.reached.delay.store(200, Ordering::SeqCst);
     let lie = async {
         let mut ticks = interval(Duration::from_millis(5));
         for lie in forged::chain(&liar.view(), liar.me(), told[0]) {

@@ -19,10 +19,12 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
-use crate::common::{PATIENCE, loopback};
+use crate::common::loopback;
 
 /// Longer messages are not decoded a second time.
 const SHORT: usize = 64 * 1024;
+/// How long to wait for an answer.
+pub const DEADLINE: Duration = Duration::from_secs(20);
 /// How long to wait before a question is sent again.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -215,7 +217,7 @@ impl TappedTransport {
                 }
             }
         };
-        timeout(PATIENCE, search)
+        timeout(DEADLINE, search)
             .await
             .expect("the message arrives");
     }
