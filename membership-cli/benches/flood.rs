@@ -17,6 +17,8 @@
     clippy::unwrap_used
 )]
 
+mod support;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -27,7 +29,6 @@ use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::Ed25519KeyPair;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::CryptoProvider;
@@ -70,15 +71,7 @@ fn main() -> ExitCode {
         humantime::parse_duration(&text).expect("a time, for example 10m")
     });
     let rate = option("--rate").map_or(2_000, |text| text.parse().expect("a number"));
-    let allowed = getrlimit(Resource::Nofile);
-    if allowed.current.is_some_and(|n| n < FILES) {
-        let more = Rlimit {
-            current: Some(allowed.maximum.map_or(FILES, |most| most.min(FILES))),
-            ..allowed
-        };
-        setrlimit(Resource::Nofile, more)
-            .expect("the soft limit of open files can be raised to the hard one");
-    }
+    support::open_files(FILES);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

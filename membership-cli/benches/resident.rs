@@ -18,6 +18,8 @@
     clippy::unwrap_used
 )]
 
+mod support;
+
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +33,6 @@ use membership_core::{
     Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
     Preset, SiloAddress, SiloStatus, TableExt, TableId, WallTime,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -52,15 +53,7 @@ fn main() -> ExitCode {
         println!("not measured: run it with `cargo bench`");
         return ExitCode::SUCCESS;
     }
-    let allowed = getrlimit(Resource::Nofile);
-    if allowed.current.is_some_and(|n| n < FILES) {
-        let more = Rlimit {
-            current: Some(allowed.maximum.map_or(FILES, |most| most.min(FILES))),
-            ..allowed
-        };
-        setrlimit(Resource::Nofile, more)
-            .expect("the soft limit of open files can be raised to the hard one");
-    }
+    support::open_files(FILES);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,6 +1,7 @@
 //! The protocol through its interface: inputs and effects.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod announced;
 mod fuzz;
 mod whole;
 

@@ -8,19 +8,18 @@ use membership_core::protocol::{
     CallId, Command, Destination, Input, LinkId, PeerIdentity, RequestId, TableState, Termination,
 };
 use membership_core::{
-    ClusterView, CommitOutcome, CommitRequest, Heartbeats, Operation, ReadAnswer, RowRead,
-    TableError, TableErrorKind,
+    CommitOutcome, Heartbeats, Operation, ReadAnswer, TableError, TableErrorKind,
 };
 
-struct World {
-    protocol: Protocol,
-    now: Now,
-    table: Snapshot,
+pub struct World {
+    pub protocol: Protocol,
+    pub now: Now,
+    pub table: Snapshot,
 }
 
 impl World {
     /// The tested silo is the only Active one; silo 2 is Joining.
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut w = Self {
             protocol: Protocol::new(setup()),
             now: Now {
@@ -51,13 +50,13 @@ impl World {
         w
     }
 
-    fn take(&mut self, input: Input) -> Vec<Effect> {
+    pub fn take(&mut self, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.protocol.handle(self.now, input, &mut effects);
         effects
     }
 
-    fn wait(&mut self, by: Duration) {
+    pub fn wait(&mut self, by: Duration) {
         self.now = Now {
             mono: self.now.mono + by,
             wall: self.now.wall.plus(by),
@@ -65,7 +64,7 @@ impl World {
     }
 
     /// Lets the table answer every call; returns all other effects.
-    fn serve(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+    pub fn serve(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
         let mut rest = Vec::new();
         let mut queue: std::collections::VecDeque<Effect> = effects.into();
         while let Some(effect) = queue.pop_front() {
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    fn probe_header(&self) -> Header {
+    pub fn probe_header(&self) -> Header {
         header(silo(2), instance(silo(2)), self.protocol.me())
     }
 
@@ -127,7 +126,7 @@ fn is_ack(effect: &Effect) -> bool {
     matches!(effect, Effect::Send { body, .. } if **body == Message::ProbeAck { nonce: 4 })
 }
 
-fn reads(effects: &[Effect]) -> Vec<CallId> {
+pub fn reads(effects: &[Effect]) -> Vec<CallId> {
     effects
         .iter()
         .filter_map(|e| {
@@ -569,97 +568,4 @@ fn messages_of_another_process_at_a_members_address_are_dropped() {
         body: Arc::new(Message::Probe { nonce: 4 }),
     });
     assert!(!effects.iter().any(is_ack));
-}
-
-/// A member commits that silo 3 joins, and announces that it has the status `told`. Returns the
-/// effects of the answer to the read of the version row.
-fn announced_and_read(w: &mut World, told: SiloStatus) -> Vec<Effect> {
-    let base = w.table.clone();
-    let next = |status| {
-        let (token, id) = (base.token.clone(), CommitId::new(77));
-        let joins = [entry(silo(3), status)];
-        let commit = CommitRequest::new(token, id, Some(silo(2)), joins, [], []);
-        let commit = commit.with_rows_of(&base);
-        commit.apply_to(&base, commit.next_token(&[]))
-    };
-    w.table = next(SiloStatus::Joining);
-    let delta = ClusterView::new(next(told)).delta_since(base.version());
-    let header = w.probe_header();
-    w.take(Input::Message {
-        link: LinkId(3),
-        peer: PeerIdentity::Proven(header.instance),
-        header,
-        body: Arc::new(Message::Delta(Box::new(delta.unwrap()))),
-    });
-    assert!(!w.protocol.view().unwrap().is_confirmed());
-    for _ in 0..40 {
-        w.wait(Duration::from_millis(250));
-        let effects = w.take(Input::Wake);
-        assert_eq!(reads(&effects), [], "no rows are read");
-        let row_read = effects.iter().find_map(|e| match e {
-            Effect::ReadRow { call, .. } => Some(*call),
-            _ => None,
-        });
-        w.serve(effects);
-        if let Some(call) = row_read {
-            let row = w.table.version_row.clone();
-            let read = RowRead::new(w.table.token.clone(), None, None).with_version_row(row);
-            return w.take(Input::RowRead {
-                call,
-                result: Ok(read),
-            });
-        }
-    }
-    panic!("the version row is never read");
-}
-
-#[test]
-fn the_version_row_alone_confirms_what_a_member_announced() {
-    let mut w = World::new();
-    let effects = announced_and_read(&mut w, SiloStatus::Joining);
-    assert_eq!(reads(&effects), []);
-    let view = w.protocol.confirmed_view().unwrap();
-    assert_eq!(view.version(), w.table.version());
-    assert!(w.protocol.view().unwrap().is_confirmed());
-    assert!(view.get(&silo(3)).is_some());
-}
-
-#[test]
-fn other_rows_than_the_version_row_names_are_read() {
-    let mut w = World::new();
-    let effects = announced_and_read(&mut w, SiloStatus::Active);
-    assert_eq!(reads(&effects).len(), 1, "{effects:?}");
-    w.serve(effects);
-    let view = w.protocol.view().unwrap();
-    assert!(view.is_confirmed());
-    assert_eq!(view.status(&silo(3)), Some(SiloStatus::Joining));
-}
-
-#[test]
-fn the_hash_of_an_older_version_confirms_nothing() {
-    let base = World::new().table;
-    let plain = CommitRequest::new(
-        base.token.clone(),
-        CommitId::new(77),
-        None,
-        [entry(silo(3), SiloStatus::Joining)],
-        [],
-        [],
-    );
-    // Its committer did not know all rows: the cell is still that of the version before.
-    let next = plain.apply_to(&base, plain.next_token(&[]));
-    assert_eq!(next.version_row.core, base.version_row.core);
-    let mut w = World::new();
-    w.table = next.clone();
-    let delta = ClusterView::new(next).delta_since(base.version()).unwrap();
-    let header = w.probe_header();
-    w.take(Input::Message {
-        link: LinkId(3),
-        peer: PeerIdentity::Proven(header.instance),
-        header,
-        body: Arc::new(Message::Delta(Box::new(delta))),
-    });
-    w.wait(secs(5));
-    let effects = w.take(Input::Wake);
-    assert_eq!(reads(&effects).len(), 1, "{effects:?}");
 }

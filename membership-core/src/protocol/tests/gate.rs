@@ -293,6 +293,15 @@ fn kin(lists: &[Vec<u128>], total: u128) -> Option<Vec<u16>> {
     found.into_iter().next().map(|(_, path)| path)
 }
 
+/// Announces a forged version 6, and reads the true one.
+fn is_withdrawn(ctx: &mut Ctx, forged: Snapshot, truth: Snapshot) {
+    assert_eq!(announce(ctx, forged), Hearing::Announced);
+    let published = ctx.view.clone().unwrap();
+    let at = Some(ctx.now.mono);
+    assert_eq!(pass(ctx, truth, Source::Read, at), Passage::Withdrawn(6));
+    assert!(!published.is_confirmed() && published.fencing_token().is_none());
+}
+
 /// A member commits honestly and announces other rows with the same digest, which is a sum of fast
 /// hashes: 256 filler rows make it what it must be. What was announced must not be confirmed.
 #[test]
@@ -321,14 +330,7 @@ fn forged_rows_with_the_digest_of_the_table_are_withdrawn() {
     }
     assert_eq!(rows.digest(), truth.rows.digest(), "the forgery works");
     let forged = Snapshot::new(truth.token.clone(), truth.version_row.clone(), rows);
-    assert_eq!(announce(&mut ctx, forged), Hearing::Announced);
-    let published = ctx.view.clone().unwrap();
-    let at = Some(ctx.now.mono);
-    assert_eq!(
-        pass(&mut ctx, truth, Source::Read, at),
-        Passage::Withdrawn(6)
-    );
-    assert!(!published.is_confirmed() && published.fencing_token().is_none());
+    is_withdrawn(&mut ctx, forged, truth);
     assert!(!ctx.is_member(&silo(66), instance(silo(66))));
     assert_eq!(ctx.members.active.len(), 3);
 }
@@ -340,12 +342,5 @@ fn a_forged_version_row_is_withdrawn() {
     let mut row = (*truth.version_row).clone();
     row.settings.num_votes_for_death_declaration = 9;
     let forged = Snapshot::new(truth.token.clone(), row, truth.rows.clone());
-    assert_eq!(announce(&mut ctx, forged), Hearing::Announced);
-    let published = ctx.view.clone().unwrap();
-    let at = Some(ctx.now.mono);
-    assert_eq!(
-        pass(&mut ctx, truth, Source::Read, at),
-        Passage::Withdrawn(6)
-    );
-    assert!(!published.is_confirmed());
+    is_withdrawn(&mut ctx, forged, truth);
 }

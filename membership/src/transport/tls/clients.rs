@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use membership_core::InstanceId;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
-    version,
-};
+use rustls::{ClientConfig, Error, ServerConfig, version};
 
-use super::material::{SiloKey, instance_of};
+use super::material::SiloKey;
 use super::provider;
-use super::verify::AnyKey;
+use super::verify::PeerKey;
 use crate::transport::TransportError;
 
 fn other(error: Error) -> TransportError {
@@ -56,10 +51,7 @@ pub fn client_config(
     protocols: &[&[u8]],
 ) -> Result<ClientConfig, TransportError> {
     let provider = provider();
-    let verifier = OneKey {
-        any: AnyKey::new(&provider),
-        instance,
-    };
+    let verifier = PeerKey::new(&provider, instance);
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[&version::TLS13])
         .map_err(other)?
@@ -72,58 +64,9 @@ pub fn client_config(
     Ok(config)
 }
 
-/// Accepts the key of one instance.
-#[derive(Debug)]
-struct OneKey {
-    any: AnyKey,
-    instance: InstanceId,
-}
-
-impl ServerCertVerifier for OneKey {
-    fn verify_server_cert(
-        &self,
-        key: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if instance_of(key) != self.instance {
-            let why = CertificateError::ApplicationVerificationFailure;
-            return Err(Error::InvalidCertificate(why));
-        }
-        self.any.verify_server_cert(key, others, name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        ServerCertVerifier::verify_tls12_signature(&self.any, message, key, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        ServerCertVerifier::verify_tls13_signature(&self.any, message, key, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ServerCertVerifier::supported_verify_schemes(&self.any)
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::ServerName;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 

@@ -30,7 +30,7 @@ pub use self::material::SiloKey;
 pub(super) use self::reload::keep_fresh;
 pub use self::secret::{Secret, SecretError};
 
-use self::verify::AnyKey;
+use self::verify::PeerKey;
 use super::TransportError;
 
 /// The protocol that both sides must name (ALPN).
@@ -64,7 +64,7 @@ impl Tls {
 
     pub(super) fn with(key: SiloKey) -> Result<Self, TransportError> {
         let provider = Arc::new(provider());
-        let keys = Arc::new(AnyKey::new(&provider));
+        let keys = Arc::new(PeerKey::new(&provider, None));
         let text = |error: rustls::Error| TransportError::Other(error.into());
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&version::TLS13])
@@ -210,7 +210,7 @@ mod tests {
             .with_protocol_versions(&[&version::TLS13])
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyKey::new(&provider)))
+            .with_custom_certificate_verifier(Arc::new(PeerKey::new(&provider, None)))
             .with_no_client_auth();
         keyless.alpn_protocols = vec![ALPN.to_vec()];
         let silo = Tls::new().unwrap();

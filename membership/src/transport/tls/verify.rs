@@ -1,6 +1,7 @@
 //! Checks that the peer holds the private key of the public key that it shows. Which key belongs to
-//! whom is not decided here: the table says it.
+//! whom is not decided here: the table says it, and whoever wants one instance alone names it.
 
+use membership_core::InstanceId;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
@@ -12,16 +13,36 @@ use rustls::{
     SignatureScheme,
 };
 
+use super::material::instance_of;
+
 /// The longest public key that is looked at: an Ed25519 key has 44 bytes.
 const MAX_KEY: usize = 128;
 
-/// Accepts every key whose holder proves to have it.
+/// Accepts a key whose holder proves to have it: any key, or that of one instance.
 #[derive(Debug)]
-pub(super) struct AnyKey(WebPkiSupportedAlgorithms);
+pub(super) struct PeerKey {
+    algorithms: WebPkiSupportedAlgorithms,
+    only: Option<InstanceId>,
+}
 
-impl AnyKey {
-    pub(super) const fn new(provider: &CryptoProvider) -> Self {
-        Self(provider.signature_verification_algorithms)
+impl PeerKey {
+    pub(super) fn new(provider: &CryptoProvider, only: impl Into<Option<InstanceId>>) -> Self {
+        Self {
+            algorithms: provider.signature_verification_algorithms,
+            only: only.into(),
+        }
+    }
+
+    /// One key, no chain, and the one that is wanted.
+    fn check(&self, key: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
+        let wrong = if !others.is_empty() || key.len() > MAX_KEY {
+            CertificateError::BadEncoding
+        } else if self.only.is_some_and(|only| instance_of(key) != only) {
+            CertificateError::ApplicationVerificationFailure
+        } else {
+            return Ok(());
+        };
+        Err(Error::InvalidCertificate(wrong))
     }
 
     fn check_signature(
@@ -31,16 +52,7 @@ impl AnyKey {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let key = SubjectPublicKeyInfoDer::from(key.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, signed, &self.0)
-    }
-}
-
-/// One key, and no chain.
-fn check_shape(key: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
-    if others.is_empty() && key.len() <= MAX_KEY {
-        Ok(())
-    } else {
-        Err(Error::InvalidCertificate(CertificateError::BadEncoding))
+        verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
     }
 }
 
@@ -48,7 +60,7 @@ const fn tls12() -> Error {
     Error::PeerIncompatible(PeerIncompatible::Tls12NotOfferedOrEnabled)
 }
 
-impl ServerCertVerifier for AnyKey {
+impl ServerCertVerifier for PeerKey {
     fn verify_server_cert(
         &self,
         key: &CertificateDer<'_>,
@@ -57,7 +69,8 @@ impl ServerCertVerifier for AnyKey {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        check_shape(key, others).map(|()| ServerCertVerified::assertion())
+        self.check(key, others)
+            .map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -87,7 +100,7 @@ impl ServerCertVerifier for AnyKey {
     }
 }
 
-impl ClientCertVerifier for AnyKey {
+impl ClientCertVerifier for PeerKey {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -98,7 +111,8 @@ impl ClientCertVerifier for AnyKey {
         others: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        check_shape(key, others).map(|()| ClientCertVerified::assertion())
+        self.check(key, others)
+            .map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
