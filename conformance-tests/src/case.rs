@@ -165,7 +165,7 @@ impl Cx {
     }
 
     /// 128 bits that are unique: the seed of the run, and a count of the case.
-    fn unique(&self) -> u128 {
+    pub fn unique(&self) -> u128 {
         (u128::from(self.0.seed) << 64) | u128::from(self.number())
     }
 

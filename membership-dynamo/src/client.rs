@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, Region};
@@ -19,6 +19,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use membership_core::{ClusterName, CommitRequest, TableError, TableLimits, VersionToken};
 use membership_provider::{Credentials, FullRead, Replaceable, SnapshotCache, unanswered};
 use tokio::time::{Instant, timeout_at};
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
+use tracing::{Level, enabled};
 
 use crate::STORE;
 use crate::config::{DynamoConfig, wrong};
@@ -103,7 +106,7 @@ impl Client {
         let deadline = Instant::now() + self.timeout;
         let mut repeated = writes;
         loop {
-            match timeout_at(deadline, request()).await {
+            match timeout_at(deadline, without_items(request())).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(e)) if !repeated && broke_off(&e) => repeated = true,
                 Ok(Err(e)) => return Err(failed(e, &self.endpoint, writes)),
@@ -127,6 +130,25 @@ impl Client {
         ])
     }
 }
+
+/// Runs a request so that no item of it is logged: at level `trace` the SDK logs whole requests and
+/// answers, and the cluster key is in the version row (clause T15). Where that level is on, the SDK
+/// logs nothing during a request.
+async fn without_items<F: Future>(request: F) -> F::Output {
+    if enabled!(target: "aws_smithy_runtime::client::orchestrator", Level::TRACE)
+        || enabled!(target: "aws_smithy_runtime::client::orchestrator::http", Level::TRACE)
+    {
+        SILENT.call_once(|| {
+            tracing::warn!("the log of the AWS SDK is off during requests to the table: at level `trace` it would show the cluster key; choose level `debug` for aws_smithy_runtime to see the rest of it");
+        });
+        request.with_subscriber(NoSubscriber::default()).await
+    } else {
+        request.await
+    }
+}
+
+/// Whether that was said.
+static SILENT: Once = Once::new();
 
 async fn builder(config: &DynamoConfig) -> Builder {
     let mut loader = aws_config::defaults(BehaviorVersion::latest());

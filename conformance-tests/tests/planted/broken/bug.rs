@@ -55,6 +55,8 @@ bugs! {
     T14 PoisonedByADrop: "a dropped commit leaves its client locked",
     T15 ShowsTheSecret: "`Debug` shows how the client connects",
     T15 LogsTheSecret: "a task of the client logs how it connects",
+    T15 LogsTheClusterKey: "`initialize` logs the version row that it makes",
+    T15 KeepsNoClusterKey: "`initialize` makes a version row without the cluster key",
     T16 TrustsAnyTable: "the table id is not compared",
     T16 IgnoresTheKnownVersion: "a read is not compared with the known version",
 }

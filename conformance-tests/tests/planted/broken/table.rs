@@ -264,6 +264,19 @@ impl MembershipTable for Broken {
         self.reachable(Operation::Initialize).await?;
         let answer = self.inner.initialize(request).await;
         match &answer {
+            Ok(()) if self.bug == Bug::LogsTheClusterKey => {
+                tracing::debug!(row = request.version_row().core.stored(), "initialized");
+                answer
+            }
+            Ok(()) if self.bug == Bug::KeepsNoClusterKey => {
+                let mut row = request.version_row();
+                row.core = Default::default();
+                let text = membership_core::encoding::encode_version_row(&row);
+                if self.now().await?.version() == 0 {
+                    let _ = self.raw.put_version_row(&self.cluster, &text).await;
+                }
+                answer
+            }
             Ok(()) if self.bug == Bug::InitializesAnew => {
                 self.inner.delete().await?;
                 self.inner.initialize(request).await
