@@ -10,6 +10,9 @@ use serde_json::Value;
 
 use crate::exit::Failure;
 
+/// The longest reason of a library that is shown: it may quote any part of the file.
+const LONGEST: usize = 240;
+
 /// The presets as values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PresetName {
@@ -100,8 +103,20 @@ pub(crate) fn load(
     Ok((config, security))
 }
 
-fn parse(text: &str, preset: Option<PresetName>) -> Result<(Config, SecurityTable), Failure> {
-    let usage = |e: &dyn std::fmt::Display| Failure::usage(e.to_string().trim().replace('\n', " "));
+/// The content of a configuration file, with what it leaves out; not validated.
+pub(crate) fn parse(
+    text: &str,
+    preset: Option<PresetName>,
+) -> Result<(Config, SecurityTable), Failure> {
+    let usage = |e: &dyn std::fmt::Display| {
+        let line = e.to_string().trim().replace('\n', " ");
+        Failure::usage(
+            crate::text::clean(&line)
+                .chars()
+                .take(LONGEST)
+                .collect::<String>(),
+        )
+    };
     let mut file: serde_json::Map<String, Value> =
         toml::from_str(text).map_err(|e| usage(&e.message()))?;
     let named = match file.remove("preset") {
@@ -173,9 +188,12 @@ mod tests {
             ("[security]\nsecret = 1", "[security]"),
             ("probe_timeout = 5", "durations"),
             ("=", ""),
+            ("\"a\\nb\\u001b[31m\" = 1", "a"),
+            (&format!("{} = 1", "a".repeat(5000)), "aaa"),
         ] {
             let error = parse(text, None).unwrap_err().message;
-            assert!(error.contains(why) && !error.contains('\n'), "{error}");
+            assert!(error.contains(why) && error.len() < 1000, "{error}");
+            assert!(!error.chars().any(char::is_control), "{error}");
         }
     }
 }

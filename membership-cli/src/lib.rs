@@ -37,6 +37,22 @@ pub use exit::Exit;
 pub use membership::Connectors;
 pub use program::{main_with, run};
 
+/// What `membership-fuzz` calls. Not part of the public API.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    use membership_core::Config;
+
+    /// What the content of a configuration file means, not validated; or why it is refused.
+    ///
+    /// # Errors
+    /// The text that the program shows after the name of the file.
+    pub fn config(text: &str) -> Result<Config, String> {
+        let parsed = crate::config_file::parse(text, None);
+        parsed.map(|(config, _)| config).map_err(|f| f.message)
+    }
+}
+
 /// The README's example compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

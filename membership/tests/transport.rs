@@ -7,6 +7,7 @@ mod transport_cases {
 
     mod exchange;
     mod hostile;
+    mod inbox;
     mod large;
     mod restart;
     mod standing;

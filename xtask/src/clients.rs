@@ -16,7 +16,14 @@ pub struct Clients {}
 const LIBRARY: &str = "silo-membership";
 
 /// Features that are not a store in a crate of its own, or that are another form of one.
-const NO_STORES: &[&str] = &["default", "memory", "metrics", "mongodb-srv", "testing"];
+const NO_STORES: &[&str] = &[
+    "default",
+    "fuzzing",
+    "memory",
+    "metrics",
+    "mongodb-srv",
+    "testing",
+];
 
 /// The client crate of each store: one line per store.
 const CLIENTS: &[(&str, &[&str])] = &[

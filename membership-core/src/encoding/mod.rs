@@ -5,9 +5,16 @@ mod row;
 mod version_row;
 pub(crate) mod wire;
 
+use crate::model::text::{LONGEST, quoted};
+
 pub use row::{decode_entry, encode_entry};
 pub use version_row::{VersionRowError, decode_version_row, encode_version_row};
 pub(crate) use version_row::{decode_of_others, encode_for_others};
+
+/// The error of the JSON library, which may quote any text.
+fn foreign(error: &serde_json::Error) -> String {
+    quoted(&error.to_string(), LONGEST)
+}
 
 /// The layout that this build writes.
 pub const LAYOUT: u32 = 1;

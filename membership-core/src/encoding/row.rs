@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::LAYOUT;
+use super::{LAYOUT, foreign};
+use crate::model::text::quoted;
 use crate::{MAX_SAFE_INTEGER, MembershipEntry, SiloStatus};
 
 #[derive(Serialize)]
@@ -42,7 +43,8 @@ pub fn encode_entry(entry: &MembershipEntry) -> String {
 /// A sentence for the operator: damaged text, a newer layout, a body that belongs to another key,
 /// or a value out of range.
 pub fn decode_entry(key: &str, body: &str) -> Result<MembershipEntry, String> {
-    let layout: Layout = serde_json::from_str(body).map_err(|e| format!("not a silo row: {e}"))?;
+    let why = |what: &str, e: serde_json::Error| format!("{what}: {}", foreign(&e));
+    let layout: Layout = serde_json::from_str(body).map_err(|e| why("not a silo row", e))?;
     if layout.min_layout > LAYOUT {
         return Err(format!(
             "written in layout {}, which needs a reader of layout {} or newer; this build reads {LAYOUT}",
@@ -50,12 +52,13 @@ pub fn decode_entry(key: &str, body: &str) -> Result<MembershipEntry, String> {
         ));
     }
     let mut entry: MembershipEntry =
-        serde_json::from_str(body).map_err(|e| format!("damaged silo row: {e}"))?;
+        serde_json::from_str(body).map_err(|e| why("damaged silo row", e))?;
     entry.extra.0.remove("layout");
     if entry.address.row_key() != key {
         return Err(format!(
-            "the row says that it is {}, but its key is {key}",
-            entry.address
+            "the row says that it is {}, but its key is {}",
+            entry.address,
+            quoted(key, 80)
         ));
     }
     if entry.written_at > MAX_SAFE_INTEGER
@@ -137,6 +140,20 @@ mod tests {
             again.contains("\"layout\":1") && !again.contains("\"layout\":7"),
             "{again}"
         );
+    }
+
+    #[test]
+    fn numbers_that_are_not_known_stay_what_they_are() {
+        let e = full();
+        let body = encode_entry(&e).replacen('{', "{\"field\":5.475474000000001e-52,", 1);
+        for number in ["5.475474000000001e-52", "1.1e-7", "0.1", "1e308"] {
+            let body = body.replacen("5.475474000000001e-52", number, 1);
+            let read = decode_entry(&e.address.row_key(), &body).unwrap();
+            let again = decode_entry(&e.address.row_key(), &encode_entry(&read)).unwrap();
+            assert_eq!(read, again);
+            let expected: f64 = number.parse().unwrap();
+            assert_eq!(again.extra.0["field"], expected);
+        }
     }
 
     #[test]

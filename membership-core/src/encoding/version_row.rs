@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::LAYOUT;
+use super::{LAYOUT, foreign};
 use crate::{CommitRecord, Extra, MAX_SAFE_INTEGER, SharedSettings, TableId, VersionRow};
 
 /// Why a stored version row cannot be used.
@@ -90,7 +90,8 @@ pub(crate) fn decode_of_others(text: &str) -> Result<VersionRow, VersionRowError
 /// [`VersionRowError`], classified by what the operator should do.
 pub fn decode_version_row(text: &str) -> Result<VersionRow, VersionRowError> {
     let layout: Layout = serde_json::from_str(text).map_err(|e| {
-        VersionRowError::Foreign(format!("its version row has no layout mark ({e})"))
+        let why = foreign(&e);
+        VersionRowError::Foreign(format!("its version row has no layout mark ({why})"))
     })?;
     if layout.min_layout > LAYOUT {
         return Err(VersionRowError::NewerLayout {
@@ -99,7 +100,7 @@ pub fn decode_version_row(text: &str) -> Result<VersionRow, VersionRowError> {
         });
     }
     let row: VersionRow =
-        serde_json::from_str(text).map_err(|e| VersionRowError::Damaged(e.to_string()))?;
+        serde_json::from_str(text).map_err(|e| VersionRowError::Damaged(foreign(&e)))?;
     let newest = row.recent.last().map_or(0, |r| r.version);
     if row.version > MAX_SAFE_INTEGER {
         return Err(VersionRowError::Damaged(

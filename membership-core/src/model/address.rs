@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::quoted;
+
 /// Upper bound of epochs, versions and counters: the largest range that every store and every JSON
 /// reader keeps exactly (clause T10).
 pub const MAX_SAFE_INTEGER: u64 = 1 << 53;
@@ -156,7 +158,7 @@ impl FromStr for SiloAddress {
             let endpoint: SocketAddr = endpoint.parse().ok()?;
             (epoch <= MAX_SAFE_INTEGER).then(|| Self::at(endpoint, epoch))
         };
-        parse().ok_or_else(|| ParseSiloError(text.chars().take(80).collect()))
+        parse().ok_or_else(|| ParseSiloError(quoted(text, 80)))
     }
 }
 

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::text::quoted;
+
 /// The name of a cluster: service id and cluster id, the same on every store.
 ///
 /// Written as `[service/]cluster`. The service is `default` when it is left out. A `/` or `%`
@@ -64,7 +66,7 @@ impl ClusterName {
                 continue;
             };
             return Err(ParseClusterError {
-                text: name.to_string().chars().take(80).collect(),
+                text: quoted(&name.to_string(), 80),
                 why,
             });
         }
@@ -130,7 +132,7 @@ impl FromStr for ClusterName {
 
     fn from_str(text: &str) -> Result<Self, ParseClusterError> {
         let err = |why| ParseClusterError {
-            text: text.chars().take(80).collect(),
+            text: quoted(text, 80),
             why,
         };
         let decode = |part: &str| -> Result<String, ParseClusterError> {

@@ -9,6 +9,7 @@ use super::address::SiloAddress;
 use super::ids::InstanceId;
 use super::info::SiloInfo;
 use super::status::{Death, SiloStatus};
+use super::text::quoted;
 use super::time::WallTime;
 
 /// Fields that this build does not know. They are kept as they were read, so that a rewrite by an
@@ -288,7 +289,7 @@ impl std::str::FromStr for Heartbeat {
                 at: at.parse().ok()?,
             })
         };
-        parse().ok_or_else(|| ParseHeartbeatError(text.chars().take(60).collect()))
+        parse().ok_or_else(|| ParseHeartbeatError(quoted(text, 60)))
     }
 }
 

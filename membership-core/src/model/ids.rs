@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::quoted;
+
 /// The error for a text that is not 32 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an identifier of 32 hexadecimal digits")]
@@ -52,7 +54,7 @@ macro_rules! id {
                         return Ok(Self(value));
                     }
                 }
-                Err(ParseIdError(text.chars().take(40).collect()))
+                Err(ParseIdError(quoted(text, 40)))
             }
         }
 

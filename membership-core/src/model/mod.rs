@@ -14,5 +14,6 @@ pub mod rows;
 pub mod settings;
 pub mod snapshot;
 pub mod status;
+pub(crate) mod text;
 pub mod time;
 pub mod version;

@@ -24,7 +24,8 @@ struct Inner {
     hash: u128,
     /// Made when it is first asked for.
     content_hash: OnceLock<ContentHash>,
-    content: Result<MembershipEntry, String>,
+    /// Boxed, so that a row of a few bytes that says nothing takes little memory.
+    content: Result<Box<MembershipEntry>, String>,
 }
 
 impl Row {
@@ -33,7 +34,7 @@ impl Row {
     pub fn encode(entry: MembershipEntry) -> Self {
         let key = entry.address.row_key();
         let body = encoding::encode_entry(&entry);
-        Self::assemble(key, body, Ok(entry))
+        Self::assemble(key, body, Ok(Box::new(entry)))
     }
 
     /// Decodes the row that a store has under `key`. Never fails: text that cannot be decoded gives
@@ -42,10 +43,10 @@ impl Row {
     pub fn decode(key: impl Into<String>, body: impl Into<String>) -> Self {
         let (key, body) = (key.into(), body.into());
         let content = encoding::decode_entry(&key, &body);
-        Self::assemble(key, body, content)
+        Self::assemble(key, body, content.map(Box::new))
     }
 
-    fn assemble(key: String, body: String, content: Result<MembershipEntry, String>) -> Self {
+    fn assemble(key: String, body: String, content: Result<Box<MembershipEntry>, String>) -> Self {
         let mut bytes = Vec::with_capacity(key.len() + 1 + body.len());
         bytes.extend_from_slice(key.as_bytes());
         bytes.push(0);
@@ -87,7 +88,7 @@ impl Row {
     /// The decoded entry; `None` when the row cannot be decoded.
     #[must_use]
     pub fn entry(&self) -> Option<&MembershipEntry> {
-        self.0.content.as_ref().ok()
+        self.0.content.as_deref().ok()
     }
 
     /// The reason why the row cannot be decoded; `None` when it can.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::address::SiloAddress;
+use super::text::quoted;
 use super::time::WallTime;
 
 /// The status of a silo. It only moves forward; a restarted process is a new silo.
@@ -81,7 +82,7 @@ impl FromStr for SiloStatus {
         Self::ALL
             .into_iter()
             .find(|s| s.as_str() == text)
-            .ok_or_else(|| ParseStatusError(text.chars().take(40).collect()))
+            .ok_or_else(|| ParseStatusError(quoted(text, 40)))
     }
 }
 

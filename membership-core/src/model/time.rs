@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::quoted;
+
 /// A point on the monotonic clock of one process: nanoseconds since an origin that only this
 /// process knows.
 ///
@@ -197,7 +199,7 @@ impl std::str::FromStr for WallTime {
             // Rejects dates such as 30 February, which would become 2 March.
             (time.to_string().get(..10) == text.get(..10)).then_some(time)
         };
-        parse().ok_or_else(|| ParseTimeError(text.chars().take(40).collect()))
+        parse().ok_or_else(|| ParseTimeError(quoted(text, 40)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::Attempt;
+use crate::model::text::quoted;
 
 /// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -317,14 +318,19 @@ impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.store, self.operation.as_str())?;
         if let Some(place) = &self.place {
-            write!(f, " at {place}")?;
+            write!(f, " at {}", one_line(place))?;
         }
-        write!(f, ": {}", self.message)?;
+        write!(f, ": {}", one_line(&self.message))?;
         if let Some(key) = &self.key {
             write!(f, " (key {key:?})")?;
         }
         write!(f, " [{}: {}]", self.kind.as_str(), self.kind.advice())
     }
+}
+
+/// A path, and the text of a client library, may hold any character.
+fn one_line(text: &str) -> String {
+    quoted(text, usize::MAX)
 }
 
 impl Error for TableError {

@@ -180,6 +180,18 @@ fn an_inconsistent_delta_changes_nothing() {
 }
 
 #[test]
+fn rows_of_a_delta_are_set_after_its_removals_and_in_order() {
+    let old = cluster(3);
+    let new = commit(&old, vec![active(4)], vec![], &[]);
+    let mut delta = new.delta_since(1).unwrap();
+    let same = old.snapshot().rows.row(&silo(2)).unwrap().clone();
+    delta.removed.push(same.key().to_owned());
+    delta.rows.push(Row::decode(same.key(), "{"));
+    delta.rows.push(same);
+    assert_eq!(old.apply(&delta), Ok(new));
+}
+
+#[test]
 fn without_commit_records_there_is_no_delta() {
     let start = cluster(3);
     let mut view = start.clone();

@@ -18,8 +18,11 @@ const DECODE_ASIDE: usize = 256 * 1024;
 const SMALL: usize = 4096;
 /// After so many probes and answers a view has its turn.
 const IN_A_ROW: usize = 64;
-/// Bytes of views that wait to be handled, as they came.
-const BULK_BYTES: usize = 64 << 20;
+/// Memory of views that wait to be handled.
+const BULK_MEMORY: usize = 256 << 20;
+/// A message takes up to this many times its bytes in memory: one of rows of two bytes, each of
+/// which is an object and a reason why it is no row. One of a silo that means well takes four times.
+const IN_MEMORY: usize = 100;
 
 /// Encodes messages. A body that is sent to many receivers, one after the other, is encoded once.
 #[derive(Default)]
@@ -95,7 +98,7 @@ pub enum Inbound {
 /// The inbox of a silo: decodes what arrives, and queues it.
 ///
 /// Probes and their answers have a queue of their own, which views cannot fill. Both queues are
-/// bounded in messages, and the one of views also in bytes: a link that brings more waits, and no
+/// bounded in messages, and the one of views also in memory: a link that brings more waits, and no
 /// other one does.
 #[derive(Clone, Debug)]
 pub struct MessageInbox {
@@ -145,7 +148,7 @@ impl MessageInbox {
     pub fn channel(capacity: usize) -> (Arc<dyn Inbox>, Messages) {
         let (small, small_read) = mpsc::channel(capacity.max(1));
         let (bulk, bulk_read) = mpsc::channel(capacity.max(1));
-        let room = Arc::new(Semaphore::new(BULK_BYTES));
+        let room = Arc::new(Semaphore::new(BULK_MEMORY));
         let messages = Messages {
             small: small_read,
             bulk: bulk_read,
@@ -158,8 +161,9 @@ impl MessageInbox {
 impl MessageInbox {
     /// Waits until there is room for a message of so many bytes; one may always be under way.
     async fn room(&self, bytes: usize) -> Result<OwnedSemaphorePermit, DeliverError> {
-        let bytes = u32::try_from(bytes.min(BULK_BYTES)).unwrap_or(u32::MAX);
-        let room = self.room.clone().acquire_many_owned(bytes).await;
+        let memory = bytes.saturating_mul(IN_MEMORY).min(BULK_MEMORY);
+        let memory = u32::try_from(memory).unwrap_or(u32::MAX);
+        let room = self.room.clone().acquire_many_owned(memory).await;
         room.map_err(|_| DeliverError::Stopped)
     }
 

@@ -48,6 +48,9 @@ pub use membership_core::protocol::PeerIdentity;
 pub use messages::{Encoder, Inbound, MessageInbox, Messages};
 pub use security::Security;
 pub use stats::TransportStats;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use tcp::fuzzing;
 pub use tcp::{TcpConfig, TcpTransport};
 pub use tls::{Secret, SecretError, SiloKey, client_config, instance_at};
 

@@ -10,15 +10,12 @@ use tokio::time::{sleep, timeout};
 
 use super::connect::{Connection, Reader};
 use super::counters::add;
-use super::frame::{self, Assembler, CHUNK, Content, FrameError, Kind, MAX_FRAME};
+use super::frame::{self, Assembler, CHUNK, FrameError, Kind, Taken};
 use super::link::Link;
 use super::roll::Standing;
 use super::shared::{Phase, Shared};
 use crate::transport::{DeliverError, EncodedMessage, Inbox};
 
-/// The longest message of somebody who is not alive in the confirmed view: probes and answers have
-/// some 100 bytes.
-const MAX_FROM_OTHERS: usize = 4096;
 /// How long the last bytes may take to arrive after this side closed the connection.
 const LAST_BYTES: Duration = Duration::from_millis(250);
 
@@ -103,54 +100,16 @@ async fn try_read(
     let mut assembler = Assembler::default();
     let held = Held { shared, link };
     loop {
-        // Only a member's view is worth its memory; others say little.
-        let mut is_member = false;
-        let wanted = || {
-            is_member = link.standing() == Standing::Member;
-            if is_member {
-                MAX_FRAME
-            } else {
-                MAX_FROM_OTHERS
-            }
-        };
-        let (kind, content) = frame::read_or_skip(reader, MAX_FRAME, wanted).await?;
-        let (content, length, is_whole) = match content {
-            Content::Whole(bytes) => {
-                let length = bytes.len();
-                (bytes, length, true)
-            }
-            Content::Skipped(first, length) => (first, length, false),
-        };
+        let is_member = || link.standing() == Standing::Member;
+        let (length, taken) = frame::next(reader, &mut assembler, limit, is_member).await?;
         add(&shared.counters.bytes_received, length + 5);
         link.note_received();
-        let skip = !is_whole || !is_member || assembler.is_skipping();
-        let message = match kind {
-            Kind::Message if is_whole => Some(content),
-            Kind::Message => {
-                add(&shared.counters.dropped_of_others, 1);
-                None
-            }
-            Kind::Start if skip => {
-                add(&shared.counters.dropped_of_others, 1);
-                assembler.skip(Some(&content), length.saturating_sub(4))?;
-                None
-            }
-            Kind::More if skip => {
-                assembler.skip(None, length)?;
-                None
-            }
-            Kind::Start => assembler.start(&content, limit)?,
-            Kind::More => assembler.more(&content)?,
-            Kind::Ping => {
-                link.queue.pong();
-                None
-            }
-            Kind::Pong => None,
-            Kind::Hello | Kind::Refuse => return Err(FrameError::Garbage("a second handshake")),
-        };
-        if let Some(bytes) = message {
+        match taken {
+            Taken::Nothing => {}
+            Taken::Ping => link.queue.pong(),
+            Taken::Dropped => add(&shared.counters.dropped_of_others, 1),
             // Boxed, so that idle connections, of which there are many, need no memory for it.
-            Box::pin(deliver(shared, link, bytes, inbox)).await?;
+            Taken::Message(bytes) => Box::pin(deliver(shared, link, bytes, inbox)).await?,
         }
         if assembler.is_late() {
             return Err(FrameError::Garbage("a long message that takes too long"));
@@ -244,7 +203,7 @@ async fn write<W: AsyncWrite + Unpin>(
     }
 }
 
-fn put_piece(buffer: &mut Vec<u8>, item: &EncodedMessage, from: usize) {
+pub(super) fn put_piece(buffer: &mut Vec<u8>, item: &EncodedMessage, from: usize) {
     let [head, body] = item.part(from, CHUNK);
     if from == 0 {
         let total = u32::try_from(item.len()).unwrap_or(u32::MAX).to_be_bytes();

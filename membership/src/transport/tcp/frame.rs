@@ -16,6 +16,10 @@ pub(super) const CHUNK: usize = 64 * 1024;
 /// The longest frame that is accepted: room for a newer build with larger pieces.
 pub(super) const MAX_FRAME: usize = 256 * 1024;
 
+/// The longest message of somebody who is not alive in the confirmed view: probes and answers have
+/// some 100 bytes.
+pub(super) const MAX_FROM_OTHERS: usize = 4096;
+
 /// How long a long message may take from its first piece to its last.
 const MESSAGE_TIME: Duration = Duration::from_secs(120);
 
@@ -93,6 +97,29 @@ pub(super) enum Content {
     Skipped(Vec<u8>, usize),
 }
 
+impl Content {
+    /// How many bytes it had on the wire.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Skipped(_, length) => *length,
+        }
+    }
+}
+
+/// What a frame after the handshake led to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Nothing yet, or nothing at all.
+    Nothing,
+    /// A message is complete.
+    Message(Vec<u8>),
+    /// A message is not heard: it is too long for its sender. Told once for each.
+    Dropped,
+    /// The other side asks for a `Pong`.
+    Ping,
+}
+
 /// Reads one frame of at most `limit` bytes. Not cancel safe.
 pub(super) async fn read<R: AsyncRead + Unpin>(
     from: &mut R,
@@ -149,6 +176,25 @@ pub(super) async fn read_or_skip<R: AsyncRead + Unpin>(
     Ok((kind, Content::Skipped(bytes, content)))
 }
 
+/// Reads the next frame after the handshake: how many bytes its content had, and what it led to.
+/// Whether the other side is a member is asked once the frame has begun to arrive: only a member's
+/// view is worth its memory, others say little. Not cancel safe.
+pub(super) async fn next<R: AsyncRead + Unpin>(
+    from: &mut R,
+    assembler: &mut Assembler,
+    limit: usize,
+    is_member: impl FnOnce() -> bool,
+) -> Result<(usize, Taken), FrameError> {
+    let mut member = false;
+    let wanted = || {
+        member = is_member();
+        if member { MAX_FRAME } else { MAX_FROM_OTHERS }
+    };
+    let (kind, content) = read_or_skip(from, MAX_FRAME, wanted).await?;
+    let length = content.len();
+    Ok((length, assembler.take(kind, content, member, limit)?))
+}
+
 /// Joins the pieces of a long message; each connection has at most one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
@@ -164,6 +210,41 @@ impl Assembler {
     /// How many bytes it holds.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Takes any frame after the handshake. Long messages, of at most `limit` bytes, are joined if
+    /// they come from a member.
+    fn take(
+        &mut self,
+        kind: Kind,
+        content: Content,
+        is_member: bool,
+        limit: usize,
+    ) -> Result<Taken, FrameError> {
+        let length = content.len();
+        let (content, is_whole) = match content {
+            Content::Whole(bytes) => (bytes, true),
+            Content::Skipped(first, _) => (first, false),
+        };
+        let skip = !is_whole || !is_member || self.is_skipping();
+        let message = match kind {
+            Kind::Message if is_whole => Some(content),
+            Kind::Message => return Ok(Taken::Dropped),
+            Kind::Start if skip => {
+                self.skip(Some(&content), length.saturating_sub(4))?;
+                return Ok(Taken::Dropped);
+            }
+            Kind::More if skip => {
+                self.skip(None, length)?;
+                None
+            }
+            Kind::Start => self.start(&content, limit)?,
+            Kind::More => self.more(&content)?,
+            Kind::Ping => return Ok(Taken::Ping),
+            Kind::Pong => None,
+            Kind::Hello | Kind::Refuse => return Err(FrameError::Garbage("a second handshake")),
+        };
+        Ok(message.map_or(Taken::Nothing, Taken::Message))
     }
 
     /// Takes a `Start` frame of a message of at most `limit` bytes.

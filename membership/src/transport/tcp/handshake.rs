@@ -31,7 +31,7 @@ const MAX_HELLO: usize = 2048;
 const TABLE: &[u8] = b"table";
 const SECRET: &[u8] = b"secret";
 /// The longest reason of the other side that is shown.
-const MAX_REASON_CHARS: usize = 400;
+const MAX_REASON_CHARS: usize = 200;
 
 /// The versions of one side, oldest and newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,6 +15,8 @@ mod config;
 mod connect;
 mod counters;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handshake;
 mod link;
 mod queue;

@@ -28,6 +28,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 pub use self::clients::client_config;
 pub use self::material::SiloKey;
 pub(super) use self::reload::keep_fresh;
+#[cfg(feature = "fuzzing")]
+pub(super) use self::secret::parse as parse_secret;
 pub use self::secret::{Secret, SecretError};
 
 use self::verify::PeerKey;

@@ -69,26 +69,27 @@ fn read(path: &Path) -> Result<ClusterKeys, SecretError> {
         reason,
     };
     let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
+    parse(&text).map_err(error)
+}
+
+/// The keys in the text of a file.
+pub(in crate::transport) fn parse(text: &str) -> Result<ClusterKeys, String> {
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let mut keys = Vec::new();
     for (number, line) in lines {
         if line.len() < SHORTEST {
             let number = number + 1;
-            return Err(error(format!(
+            return Err(format!(
                 "line {number} is shorter than {SHORTEST} characters: make a key with `openssl rand -hex 32`"
-            )));
+            ));
         }
         keys.push(key(line));
     }
     match keys.len() {
-        0 => Err(error(
-            "it has no key: write one with `openssl rand -hex 32`".to_owned(),
-        )),
+        0 => Err("it has no key: write one with `openssl rand -hex 32`".to_owned()),
         1..=MOST => Ok(keys.into_iter().collect()),
-        n => Err(error(format!(
-            "it has {n} keys, at most {MOST} are allowed"
-        ))),
+        n => Err(format!("it has {n} keys, at most {MOST} are allowed")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Damaged bytes are refused, without side effects.
 
-use super::super::frame::{self, Assembler, Content, FrameError, Kind, MAX_FRAME};
+use super::super::frame::{self, Assembler, Content, FrameError, Kind, MAX_FRAME, Taken};
 use super::super::handshake::{self, Side};
 use super::{delta, header, introduction, me, samples};
 use crate::transport::{decode, encode};
@@ -40,15 +40,9 @@ impl Rng {
 async fn receive(mut from: &[u8]) -> (usize, FrameError) {
     let (mut assembler, mut understood) = (Assembler::default(), 0);
     loop {
-        let message = match frame::read(&mut from, MAX_FRAME).await {
-            Ok((Kind::Message, content)) => Ok(Some(content)),
-            Ok((Kind::Start, content)) => assembler.start(&content, 1 << 20),
-            Ok((Kind::More, content)) => assembler.more(&content),
-            Ok(_) => Ok(None),
-            Err(error) => Err(error),
-        };
-        match message {
-            Ok(message) => understood += usize::from(message.is_some_and(|m| decode(&m).is_ok())),
+        match frame::next(&mut from, &mut assembler, 1 << 20, || true).await {
+            Ok((_, Taken::Message(message))) => understood += usize::from(decode(&message).is_ok()),
+            Ok(_) => {}
             Err(error) => return (understood, error),
         }
     }
@@ -136,6 +130,17 @@ async fn lengths_are_checked_before_anything_is_read() {
         frame::read(&mut cut.as_slice(), MAX_FRAME).await,
         Err(FrameError::Io(_))
     ));
+}
+
+#[tokio::test]
+async fn a_long_refusal_is_shown_as_one_line() {
+    let mut bytes = handshake::MARK.to_vec();
+    frame::put(&mut bytes, Kind::Refuse, &["☃\n".repeat(500).as_bytes()]);
+    let mut stream = tokio::io::join(bytes.as_slice(), Vec::new());
+    let error = handshake::dial(&mut stream, &me(), None).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains('☃') && text.len() < 1024, "{text}");
+    assert!(!text.chars().any(char::is_control), "{text}");
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! What `membership-fuzz` calls: the parts of a connection that read bytes of others, without
+//! sockets and clocks. Not part of the public API.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use membership_core::{ClusterKeys, ClusterView, InstanceId};
+
+use super::frame::{self, Assembler, CHUNK, Kind, Taken};
+use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
+use super::{carry, config::TcpConfig};
+use crate::transport::tls::parse_secret;
+use crate::transport::{EncodedMessage, Hello};
+
+/// What ties proofs to the connections here: all of them are the same one.
+const BINDING: [u8; 32] = [5; 32];
+
+/// A silo at one end of a connection.
+#[derive(Clone, Debug)]
+pub struct End {
+    me: Me,
+    secured: Option<Secured>,
+}
+
+/// What an end makes of the bytes of the other one.
+#[derive(Debug)]
+pub struct Heard {
+    /// The address and the instance of the other side, if it is believed; or why it is not.
+    pub peer: Result<(SocketAddr, InstanceId), String>,
+    /// What this end sent.
+    pub said: Vec<u8>,
+    /// How many bytes it took.
+    pub taken: usize,
+}
+
+impl End {
+    /// An end without TLS.
+    #[must_use]
+    pub fn plain(hello: &Hello) -> Self {
+        let (me, secured) = (Me::from(hello), None);
+        Self { me, secured }
+    }
+
+    /// An end within TLS that has read the table, and that demands `secret` besides. `peer` is who
+    /// has proven to be at the other end.
+    #[must_use]
+    pub fn secured(
+        hello: &Hello,
+        view: ClusterView,
+        secret: Option<ClusterKeys>,
+        peer: InstanceId,
+    ) -> Self {
+        let mut end = Self::plain(hello);
+        (end.me.view, end.me.secret) = (Some(view), secret);
+        let binding = BINDING;
+        end.secured = Some(Secured { peer, binding });
+        end
+    }
+
+    /// The handshake of the side that was dialled, with these bytes from the other one.
+    #[must_use]
+    pub fn accept(&self, bytes: &[u8]) -> Heard {
+        let mut stream = tokio::io::join(bytes, Vec::new());
+        let result = now(handshake::accept(
+            &mut stream,
+            &self.me,
+            self.secured.as_ref(),
+        ));
+        heard(bytes, stream.into_inner(), result)
+    }
+
+    /// The handshake of the side that dials.
+    #[must_use]
+    pub fn dial(&self, bytes: &[u8]) -> Heard {
+        let mut stream = tokio::io::join(bytes, Vec::new());
+        let result = now(handshake::dial(
+            &mut stream,
+            &self.me,
+            self.secured.as_ref(),
+        ));
+        heard(bytes, stream.into_inner(), result)
+    }
+}
+
+fn heard(
+    all: &[u8],
+    (left, said): (&[u8], Vec<u8>),
+    result: Option<Result<Introduction, HandshakeError>>,
+) -> Heard {
+    let result = result.unwrap_or(Err(HandshakeError::Dismissed));
+    Heard {
+        peer: result
+            .map(|peer| (peer.advertise, peer.instance))
+            .map_err(|error| error.to_string()),
+        said,
+        taken: all.len() - left.len(),
+    }
+}
+
+/// Reads frames after the handshake, as a connection of a member or of somebody else does: gives each message to `each`, and
+/// returns why the connection ends.
+pub fn read(mut bytes: &[u8], is_member: bool, mut each: impl FnMut(Vec<u8>)) -> String {
+    let limit = TcpConfig::default().max_message_bytes;
+    let ends = async {
+        let mut assembler = Assembler::default();
+        loop {
+            let next = frame::next(&mut bytes, &mut assembler, limit, || is_member);
+            if let (_, Taken::Message(message)) = next.await? {
+                each(message);
+            }
+        }
+    };
+    let ends: Option<Result<std::convert::Infallible, frame::FrameError>> = now(ends);
+    match ends {
+        Some(Err(error)) => error.to_string(),
+        None => "it waits, although all bytes are there".to_owned(),
+    }
+}
+
+/// The frames of one message, as a connection sends them.
+#[must_use]
+pub fn write(message: &EncodedMessage) -> Vec<u8> {
+    let mut frames = Vec::new();
+    if message.len() <= CHUNK {
+        let parts: [&[u8]; 2] = [message.head(), message.body()];
+        frame::put(&mut frames, Kind::Message, &parts);
+    } else {
+        for from in (0..message.len()).step_by(CHUNK) {
+            carry::put_piece(&mut frames, message, from);
+        }
+    }
+    frames
+}
+
+/// The keys in the text of a secret file, or why it is refused.
+///
+/// # Errors
+/// The reason, as the program shows it after the name of the file.
+pub fn secret(text: &str) -> Result<ClusterKeys, String> {
+    parse_secret(text)
+}
+
+/// The result of what never waits.
+fn now<T>(what: impl Future<Output = T>) -> Option<T> {
+    match pin!(what).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
