@@ -62,6 +62,8 @@ pub struct Protocol {
     /// The view has moved since targets were chosen.
     pub(super) dirty: bool,
     pub(super) published: Option<u64>,
+    /// A view that was withdrawn, and the table's version: told once the table's view is published.
+    pub(super) to_tell_withdrawn: Option<(u64, u64)>,
     pub(super) told_active: bool,
     /// The settings of the table that were last reported as different to the application.
     pub(super) settings_seen: Option<SharedSettings>,
@@ -100,6 +102,7 @@ impl Protocol {
             refreshing: BTreeSet::new(),
             dirty: false,
             published: None,
+            to_tell_withdrawn: None,
             told_active: false,
             settings_seen: None,
             last_hint: None,

@@ -174,24 +174,28 @@ impl Protocol {
     }
 
     pub(super) fn publish(&mut self) {
-        if self.ended || self.ctx.suspended || self.ctx.status == SiloStatus::Created {
+        let withdrawn = self.to_tell_withdrawn.take();
+        if self.ended {
             return;
         }
-        let Some(view) = &self.ctx.view else { return };
-        if self.published.is_none_or(|v| view.version() > v) {
+        let is_visible = !self.ctx.suspended && self.ctx.status != SiloStatus::Created;
+        let view = self.ctx.view.clone().filter(|_| is_visible);
+        if let Some(view) = &view
+            && self.published.is_none_or(|v| view.version() > v)
+        {
             self.published = Some(view.version());
-            let view = view.clone();
-            self.ctx.out.push(Effect::Publish(view));
+            self.ctx.out.push(Effect::Publish(view.clone()));
         }
-        if self.ctx.is_active() && !self.told_active {
+        if let Some((version, table)) = withdrawn {
+            self.ctx.tell(Notice::ViewWithdrawn { version, table });
+        }
+        if let Some(view) = view
+            && self.ctx.is_active()
+            && !self.told_active
+        {
             self.told_active = true;
-            let version = self
-                .ctx
-                .view
-                .as_ref()
-                .and_then(|v| v.get(&self.ctx.me))
-                .and_then(|e| e.active_since)
-                .unwrap_or(0);
+            let mine = view.get(&self.ctx.me).and_then(|e| e.active_since);
+            let version = mine.unwrap_or(0);
             self.ctx.tell(Notice::Active { version });
         }
     }

@@ -159,7 +159,7 @@ impl Protocol {
     fn withdrawn(&mut self, version: u64) {
         self.published = None;
         let table = self.ctx.base_version();
-        self.ctx.tell(Notice::ViewWithdrawn { version, table });
+        self.to_tell_withdrawn = Some((version, table));
     }
 
     /// Reports the votes against this silo that are new in its row.

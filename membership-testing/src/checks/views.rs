@@ -1,6 +1,6 @@
 //! P1: equal versions have equal members. P2: the versions that one silo publishes increase.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Check, Fact};
 use crate::ground_truth::{GroundTruth, ProcessId};
@@ -61,12 +61,13 @@ impl Check for SameVersionSameMembers {
     }
 }
 
-/// P2: the versions that one silo publishes increase, and belong to one table. Only the withdrawal
-/// of an announced view may be followed by a smaller version, the table's.
+/// P2: the versions that one silo publishes increase, and belong to one table. Only the table's own
+/// view may follow a higher version, which another silo announced; the silo says so next.
 #[derive(Debug, Default)]
 pub struct Rising {
     last: BTreeMap<ProcessId, (TableId, u64)>,
-    withdrawn: BTreeSet<ProcessId>,
+    /// Who went back, until it says so.
+    went_back: BTreeMap<ProcessId, String>,
 }
 
 impl Check for Rising {
@@ -75,23 +76,15 @@ impl Check for Rising {
     }
 
     fn observe(&mut self, fact: &Fact<'_>, truth: &GroundTruth) -> Result<(), String> {
-        if let Fact::Effect {
-            process,
-            effect: Effect::Tell(Notice::ViewWithdrawn { .. }),
-        } = fact
-        {
-            self.withdrawn.insert(*process);
-        }
-        let Fact::Published { process, view } = fact else {
-            return Ok(());
+        let (process, view) = match fact {
+            Fact::Effect { process, effect } => {
+                let silent = self.went_back.remove(process);
+                let told = matches!(effect, Effect::Tell(Notice::ViewWithdrawn { .. }));
+                return silent.filter(|_| !told).map_or(Ok(()), Err);
+            }
+            Fact::Published { process, view } => (process, view),
+            _ => return Ok(()),
         };
-        let withdrawn = self.withdrawn.remove(process);
-        if withdrawn && !view.is_confirmed() {
-            let name = truth.process_name(*process);
-            return Err(format!(
-                "{name} went back to a view that is not the table's"
-            ));
-        }
         let name = truth.process_name(*process);
         match self
             .last
@@ -100,10 +93,14 @@ impl Check for Rising {
             Some((table, _)) if table != view.table_id() => {
                 Err(format!("{name} published views of two tables"))
             }
-            Some((_, last)) if last >= view.version() && !withdrawn => Err(format!(
-                "{name} published v{} after v{last}",
-                view.version()
-            )),
+            Some((_, last)) if last >= view.version() => {
+                let back = format!("{name} published v{} after v{last}", view.version());
+                if !view.is_confirmed() {
+                    return Err(back);
+                }
+                self.went_back.insert(*process, back);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

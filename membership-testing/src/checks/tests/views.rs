@@ -4,6 +4,7 @@ use super::super::*;
 use super::stage::*;
 use crate::fake::tampered_cluster;
 use membership_core::Row;
+use membership_core::protocol::Notice;
 
 #[test]
 fn p1_detects_views_that_never_were_in_the_table() {
@@ -48,6 +49,22 @@ fn p2_detects_a_version_published_twice() {
     check.observe(&fact(0), &stage.truth).unwrap();
     check.observe(&fact(1), &stage.truth).unwrap();
     check.observe(&fact(0), &stage.truth).unwrap_err();
+    let table = ClusterView::confirmed(stage.table.clone(), None);
+    let back = |p| Fact::Published {
+        process: ProcessId(p),
+        view: &table,
+    };
+    let said = Effect::Tell(Notice::ViewWithdrawn {
+        version: 1,
+        table: 1,
+    });
+    let other = Effect::Tell(Notice::Suspended(false));
+    for (effect, is_said) in [(&said, true), (&other, false)] {
+        check.observe(&back(1), &stage.truth).unwrap();
+        let process = ProcessId(1);
+        let next = check.observe(&Fact::Effect { process, effect }, &stage.truth);
+        assert_eq!(next.is_ok(), is_said, "{next:?}");
+    }
     let mut again = tampered_cluster(3, |_, effects| {
         if let Some(publish) = effects
             .iter()
