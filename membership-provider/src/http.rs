@@ -83,17 +83,25 @@ pub enum NoAnswer {
     Lost(String),
 }
 
+/// The error came while a connection was made.
+#[derive(Clone, Copy)]
+struct Connecting {
+    encrypted: bool,
+}
+
 impl NoAnswer {
     /// What an error of the client means. `plain` is the store's scheme without TLS, for advice.
     #[must_use]
     pub fn from_error(store: &'static str, e: &reqwest::Error, plain: &str) -> Self {
-        Self::from_causes(store, &causes(e), e.is_connect(), e.is_builder(), plain)
+        let encrypted = e.url().is_some_and(|url| url.scheme() == "https");
+        let connecting = e.is_connect().then_some(Connecting { encrypted });
+        Self::from_causes(store, &causes(e), connecting, e.is_builder(), plain)
     }
 
     fn from_causes(
         store: &'static str,
         causes: &[String],
-        connecting: bool,
+        connecting: Option<Connecting>,
         building: bool,
         plain: &str,
     ) -> Self {
@@ -102,6 +110,10 @@ impl NoAnswer {
             let has = |word: &&str| causes.iter().any(|text| text.contains(*word));
             words.iter().any(has)
         };
+        let (encrypted, connecting) = (
+            connecting.is_some_and(|c| c.encrypted),
+            connecting.is_some(),
+        );
         let last = causes.last().map(|text| one_line(text)).unwrap_or_default();
         let not_sent = |kind, message| Self::NotSent(error(store, kind, message));
         // A server refuses our certificate after the handshake, but before it reads a request.
@@ -133,7 +145,8 @@ impl NoAnswer {
         }
         if connecting {
             // A server without TLS closes the connection; so does one that is stopping.
-            let advice = if has(&["handshake eof"]) {
+            let closed = has(&["handshake eof"]) || (encrypted && has(&["reset by peer"]));
+            let advice = if closed {
                 format!(": does it accept TLS? if not, use {plain}")
             } else {
                 String::new()
@@ -206,6 +219,7 @@ mod tests {
             ("Connection reset by peer (os error 104)", false, None),
         ] {
             let causes = ["error sending request".to_owned(), cause.to_owned()];
+            let connecting = connecting.then_some(Connecting { encrypted: true });
             let kind = match NoAnswer::from_causes("test", &causes, connecting, false, "test://") {
                 NoAnswer::NotSent(e) => Some(e.kind()),
                 NoAnswer::Lost(why) => {
@@ -215,7 +229,17 @@ mod tests {
             };
             assert_eq!(kind, expected, "{cause}");
         }
-        let building = NoAnswer::from_causes("test", &[], false, true, "test://");
+        // A server without TLS closes the connection, with bytes of ours unread.
+        let reset = ["Connection reset by peer (os error 104)".to_owned()];
+        for encrypted in [true, false] {
+            let connecting = Some(Connecting { encrypted });
+            let why = match NoAnswer::from_causes("test", &reset, connecting, false, "test://") {
+                NoAnswer::NotSent(e) => e.to_string(),
+                NoAnswer::Lost(why) => panic!("{why}"),
+            };
+            assert_eq!(why.contains("use test://"), encrypted, "{why}");
+        }
+        let building = NoAnswer::from_causes("test", &[], None, true, "test://");
         assert!(matches!(building, NoAnswer::NotSent(e) if e.kind() == Configuration));
     }
 }
