@@ -1,14 +1,14 @@
 //! A configuration file: TOML with the names of [`Config`], `preset` for the defaults, and a table
 //! `[security]`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::ValueEnum;
-use membership::transport::{Secret, Security};
 use membership_core::{Config, Preset};
 use serde_json::Value;
 
 use crate::exit::Failure;
+use crate::security::SecurityTable;
 
 /// The longest reason of a library that is shown: it may quote any part of the file.
 const LONGEST: usize = 240;
@@ -40,41 +40,6 @@ impl From<PresetName> for Preset {
             PresetName::Local => Self::Local,
             PresetName::Lan => Self::Lan,
             PresetName::Wan => Self::Wan,
-        }
-    }
-}
-
-/// How connections between silos are protected.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SecurityTable {
-    #[serde(default)]
-    mode: Mode,
-    secret_file: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Mode {
-    #[default]
-    Table,
-    None,
-}
-
-impl SecurityTable {
-    /// With the options of the command line, which have precedence.
-    pub fn with(self, insecure: bool, secret_file: Option<PathBuf>) -> Result<Security, Failure> {
-        let security = match (self.mode, insecure) {
-            (_, true) => Security::insecure(),
-            (Mode::Table, false) => Security::table(),
-            (Mode::None, false) => Security::none(),
-        };
-        match secret_file.or(self.secret_file) {
-            None => Ok(security),
-            Some(file) => {
-                let secret = Secret::file(file).map_err(|e| Failure::usage(e.to_string()))?;
-                Ok(security.with_secret(secret))
-            }
         }
     }
 }
@@ -156,7 +121,7 @@ mod tests {
             None,
         )
         .unwrap();
-        assert_eq!(security.with(false, None).unwrap(), Security::table());
+        assert_eq!(security, SecurityTable::default());
         assert_eq!(
             (config.num_probed_silos, config.i_am_alive_period),
             (5, Duration::from_secs(3))
@@ -167,16 +132,6 @@ mod tests {
         );
         let (config, _) = parse("preset = \"local\"", Some(PresetName::Wan)).unwrap();
         assert_eq!(config, Config::preset(Preset::Wan));
-    }
-
-    #[test]
-    fn security_none_is_for_loopback_unless_the_command_line_says_so() {
-        let (_, security) = parse("[security]\nmode = \"none\"", None).unwrap();
-        assert_eq!(
-            security.clone().with(false, None).unwrap(),
-            Security::none()
-        );
-        assert_eq!(security.with(true, None).unwrap(), Security::insecure());
     }
 
     #[test]

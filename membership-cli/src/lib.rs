@@ -29,6 +29,7 @@ mod inspect;
 mod out;
 mod printer;
 mod program;
+mod security;
 mod session;
 mod stop;
 mod text;

@@ -5,6 +5,7 @@
 mod transport_cases {
     pub mod support;
 
+    mod certificates;
     mod exchange;
     mod hostile;
     mod inbox;

@@ -13,6 +13,7 @@ use crate::config_file::{self, PresetName};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 use crate::printer::Printer;
+use crate::security::SecurityArgs;
 use crate::session::{Session, TableArgs};
 use crate::stop::{Stop, Stops};
 
@@ -48,13 +49,8 @@ pub(crate) struct Args {
     /// A TOML file with configuration fields; its `preset` gives the defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A file of keys that every silo needs besides the table, one per line; see docs/security.md
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    secret_file: Option<PathBuf>,
-    /// Plain TCP between silos instead of TLS: whoever reaches the port can end the cluster. Only for
-    /// networks that nobody else can reach; all silos need the same
-    #[arg(long)]
-    insecure: bool,
+    #[command(flatten)]
+    security: SecurityArgs,
     /// One JSON object per line: active, view, terminated, table, joining
     #[arg(long)]
     json: bool,
@@ -83,7 +79,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
     let mut builder = Silo::builder(table)
         .listen(args.listen)
-        .security(security.with(args.insecure, args.secret_file)?)
+        .security(security.with(args.security)?)
         .gateway_port(args.gateway_port)
         .config(config);
     if let Some(advertise) = args.advertise {

@@ -104,6 +104,11 @@ pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
         ("cluster", before.refused_cluster, now.refused_cluster),
         ("unproven", before.refused_unproven, now.refused_unproven),
         ("secret", before.refused_secret, now.refused_secret),
+        (
+            "certificate",
+            before.refused_certificate,
+            now.refused_certificate,
+        ),
         ("version", before.refused_version, now.refused_version),
         ("handshake", before.refused_handshake, now.refused_handshake),
         ("timeout", before.handshake_timeouts, now.handshake_timeouts),

@@ -25,8 +25,8 @@ pub enum TransportError {
         /// The address asked for.
         address: SocketAddr,
     },
-    /// A secret was given without TLS, which would not protect it.
-    #[error("a secret needs TLS: leave security at `table`, or remove the secret")]
+    /// A secret or certificates were given without TLS.
+    #[error("a secret and certificates need TLS: leave security at `table`, or remove them")]
     SecretWithoutTls,
     /// `start` was called before.
     #[error("this transport was started before: every silo needs a transport of its own")]

@@ -52,7 +52,9 @@ pub use stats::TransportStats;
 #[doc(hidden)]
 pub use tcp::fuzzing;
 pub use tcp::{TcpConfig, TcpTransport};
-pub use tls::{Secret, SecretError, SiloKey, client_config, instance_at};
+pub use tls::{
+    Certificates, CertificatesError, Secret, SecretError, SiloKey, client_config, instance_at,
+};
 
 /// Carries bytes between silos. One silo uses one transport for its whole life.
 ///

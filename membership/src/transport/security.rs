@@ -1,16 +1,18 @@
 //! How connections between silos are protected.
 
-use super::tls::Secret;
+use super::tls::{Certificates, Secret};
 
 /// How a [`TcpTransport`](super::TcpTransport) protects its connections.
 ///
 /// The default needs no set-up. Every connection is TLS 1.3; the key of a process is named by its
 /// row in the table, and a process that has no row yet proves that it has read the table. So whoever
-/// may read the table may join, and nobody else is heard. A [secret](Self::with_secret) narrows that.
+/// may read the table may join, and nobody else is heard. A [secret](Self::with_secret) and
+/// [certificates](Self::with_certificates) narrow that.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Security {
     kind: Kind,
     secret: Option<Secret>,
+    certificates: Option<Certificates>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -23,7 +25,11 @@ enum Kind {
 
 impl Security {
     const fn of(kind: Kind) -> Self {
-        Self { kind, secret: None }
+        Self {
+            kind,
+            secret: None,
+            certificates: None,
+        }
     }
 
     /// TLS 1.3, with the table as the root of trust: the default.
@@ -54,12 +60,24 @@ impl Security {
         self
     }
 
+    /// Demands besides that every silo has a certificate: where an authority decides which machines
+    /// may take part. Without TLS a transport refuses it.
+    #[must_use]
+    pub fn with_certificates(mut self, certificates: Certificates) -> Self {
+        self.certificates = Some(certificates);
+        self
+    }
+
     pub(super) fn is_plain(&self) -> bool {
         self.kind != Kind::Table
     }
 
     pub(super) const fn secret(&self) -> Option<&Secret> {
         self.secret.as_ref()
+    }
+
+    pub(super) const fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
     }
 
     pub(super) fn allows(&self, address: std::net::IpAddr) -> bool {

@@ -41,6 +41,9 @@ pub struct TransportStats {
     pub refused_unproven: u64,
     /// Incoming connections refused because the other side has not the secret.
     pub refused_secret: u64,
+    /// Incoming connections refused because the other side shows no certificate, or one that has
+    /// ended, is of another authority or names another cluster.
+    pub refused_certificate: u64,
     /// Incoming connections refused because no protocol version is common.
     pub refused_version: u64,
     /// Incoming connections closed because their handshake was of another protocol, not TLS as

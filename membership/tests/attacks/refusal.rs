@@ -18,13 +18,14 @@ fn keys(table: &MemoryTable) -> ClusterKeys {
 }
 
 /// The reasons for which silos count refusals.
-fn reasons(s: &TransportStats) -> [u64; 5] {
+fn reasons(s: &TransportStats) -> [u64; 6] {
     [
         s.refused_handshake,
         s.refused_unproven,
         s.refused_secret,
         s.refused_cluster,
         s.refused_version,
+        s.refused_certificate,
     ]
 }
 const HANDSHAKE: usize = 0;

@@ -79,6 +79,7 @@ pub const SHARES: &[Share] = &[
     by_default(plain("memory", "conformance-tests", 20)),
     by_default(plain("fault-proxy", "membership-fault-proxy", 10)),
     plain("provider", "membership-provider", 5),
+    plain("fuzz", "membership-fuzz", 15),
     by_default(plain("sqlite", "membership-sql", 60)),
     store("redis", &[], "membership-redis", Kind::Redis, 175),
     store("valkey", &[], "membership-redis", Kind::Valkey, 120),

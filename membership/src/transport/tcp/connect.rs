@@ -14,7 +14,7 @@ use super::counters::add;
 use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
 use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
-use crate::transport::tls;
+use crate::transport::tls::{self, Tls, is_of_certificate};
 
 /// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a
 /// silo of a large cluster has thousands of connections that are mostly idle.
@@ -45,7 +45,7 @@ impl Connection {
             writer,
             advertise: peer.advertise,
             instance: peer.instance,
-            peer: Secured::identity(secured),
+            peer: Secured::identity(secured, peer),
         }
     }
 }
@@ -70,14 +70,19 @@ async fn introduce(
     to: SocketAddr,
     me: &Me,
 ) -> Result<Connection, String> {
-    let stream = Metered::new(stream);
+    let stream = metered(shared, stream);
     let (mut stream, secured) = match &shared.tls {
         None => (Stream::Plain(stream), None),
         Some(tls) => {
-            let secured = tls
-                .dial(stream, to)
-                .await
-                .map_err(|error| unsecured(&error))?;
+            let secured = match tls.dial(stream, to, Some(&me.cluster)).await {
+                Err(_) if tls.may_dial_without() => {
+                    let again = TcpStream::connect(to).await;
+                    let again = again.map_err(|error| error.to_string())?;
+                    tls.dial(metered(shared, again), to, None).await
+                }
+                result => result,
+            };
+            let secured = secured.map_err(|error| unsecured(&error))?;
             taken(secured, |stream| Stream::Secured(Box::new(stream)))
         }
     };
@@ -85,6 +90,12 @@ async fn introduce(
         .await
         .map_err(|error| error.to_string())?;
     Ok(Connection::new(stream, secured.as_ref(), &peer))
+}
+
+/// A connection whose other end has proven nothing yet.
+fn metered(shared: &Shared, stream: TcpStream) -> Metered {
+    let certificates = shared.tls.as_ref().is_some_and(Tls::has_certificates);
+    Metered::new(stream, certificates)
 }
 
 /// Why there is no TLS connection, for people.
@@ -96,6 +107,7 @@ fn unsecured(error: &io::Error) -> String {
         io::ErrorKind::InvalidData => {
             format!("no TLS connection: {error}; it is not a silo, or its security differs")
         }
+        _ if is_of_certificate(error) => error.to_string(),
         _ => format!("no TLS connection: {error}"),
     }
 }
@@ -141,11 +153,14 @@ enum Refused {
 }
 
 async fn be_introduced(shared: &Shared, stream: TcpStream) -> Result<Connection, Refused> {
-    let stream = Metered::new(stream);
+    let stream = metered(shared, stream);
     let (mut stream, secured) = match &shared.tls {
         None => (Stream::Plain(stream), None),
         Some(tls) => {
-            let secured = tls.accept(stream).await.map_err(Refused::Tls)?;
+            // There is none before the transport starts, and then nobody is heard.
+            let cluster = shared.me().map(|me| me.cluster);
+            let cluster = cluster.ok_or(Refused::Handshake(HandshakeError::TooEarly))?;
+            let secured = tls.accept(stream, &cluster).await.map_err(Refused::Tls)?;
             taken(secured, |stream| Stream::Secured(Box::new(stream)))
         }
     };
@@ -199,6 +214,8 @@ pub(super) async fn accept_handshake(
                 Refused::Handshake(HandshakeError::NoSecret | HandshakeError::WrongSecret) => {
                     &counters.refused_secret
                 }
+                Refused::Handshake(HandshakeError::NoCertificate) => &counters.refused_certificate,
+                Refused::Tls(error) if is_of_certificate(error) => &counters.refused_certificate,
                 Refused::Handshake(HandshakeError::Version { .. }) => &counters.refused_version,
                 Refused::Handshake(_) | Refused::Tls(_) => &counters.refused_handshake,
             };

@@ -37,6 +37,7 @@ counters!(
     refused_cluster,
     refused_unproven,
     refused_secret,
+    refused_certificate,
     refused_version,
     refused_handshake,
     handshake_timeouts,

@@ -3,14 +3,16 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use membership_core::{ClusterKeys, ClusterView, InstanceId};
 
 use super::frame::{self, Assembler, CHUNK, Kind, Taken};
 use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
+use super::roll::Roll;
 use super::{carry, config::TcpConfig};
-use crate::transport::tls::parse_secret;
+use crate::transport::tls::{Proven, parse_secret};
 use crate::transport::{EncodedMessage, Hello};
 
 /// What ties proofs to the connections here: all of them are the same one.
@@ -52,8 +54,10 @@ impl End {
         peer: InstanceId,
     ) -> Self {
         let mut end = Self::plain(hello);
+        end.me.roll = Arc::new(Roll::new(&view));
         (end.me.view, end.me.secret) = (Some(view), secret);
         let binding = BINDING;
+        let peer = Proven::Key(peer);
         end.secured = Some(Secured { peer, binding });
         end
     }

@@ -3,7 +3,8 @@
 //! A fixed mark, then one `Hello` frame in each direction, the side that dialled first. The other
 //! side answers only if that hello is good: a stranger learns nothing, not even the cluster's name.
 //!
-//! Within TLS each side has already proven its key, which is its instance. It is believed if the
+//! Within TLS each side has already proven its key, which is its instance, or a certificate; then
+//! its hello proves the key. It is believed if the
 //! confirmed view has a row of that instance, or if its hello has a proof made with a cluster key.
 //! A proof is tied to the connection, to the side, to the cluster and to who says it, so that
 //! nobody can relay, reflect or repeat it.
@@ -21,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::frame::{self, FrameError, Kind};
 use super::roll::Roll;
 use crate::transport::Hello;
-use crate::transport::tls::Binding;
+use crate::transport::tls::{Binding, KeyProof, Proven, SiloKey};
 
 /// The first bytes in each direction. Not text, so that no text protocol begins like this.
 pub(super) const MARK: [u8; 8] = *b"\x93silo\r\n\x01";
@@ -30,6 +31,8 @@ const MAX_HELLO: usize = 2048;
 /// What a proof is about: the cluster keys of the table, or the secret beside it.
 const TABLE: &[u8] = b"table";
 const SECRET: &[u8] = b"secret";
+/// What a process signs whose key TLS has not proven.
+const KEY: &[u8] = b"key";
 /// The longest reason of the other side that is shown.
 const MAX_REASON_CHARS: usize = 200;
 
@@ -82,6 +85,10 @@ pub(super) struct Me {
     pub(super) roll: Arc<Roll>,
     /// The secret that everybody needs besides, the key to prove first.
     pub(super) secret: Option<ClusterKeys>,
+    /// The key pair of this process, to prove it where TLS proves a certificate.
+    pub(super) key: Option<SiloKey>,
+    /// Whether a peer without a certificate is refused.
+    pub(super) needs_certificates: bool,
 }
 
 impl From<&Hello> for Me {
@@ -94,6 +101,8 @@ impl From<&Hello> for Me {
             view: None,
             roll: Arc::default(),
             secret: None,
+            key: None,
+            needs_certificates: false,
         }
     }
 }
@@ -109,13 +118,17 @@ pub(super) enum Side {
 /// What TLS has proven about the other side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Secured {
-    pub(super) peer: InstanceId,
+    pub(super) peer: Proven,
     pub(super) binding: Binding,
 }
 
 impl Secured {
-    pub(super) fn identity(this: Option<&Self>) -> PeerIdentity {
-        this.map_or(PeerIdentity::Unproven, |s| PeerIdentity::Proven(s.peer))
+    /// Who a peer is that was believed.
+    pub(super) fn identity(this: Option<&Self>, peer: &Introduction) -> PeerIdentity {
+        match this {
+            Some(_) => PeerIdentity::Proven(peer.instance),
+            None => PeerIdentity::Unproven,
+        }
     }
 }
 
@@ -143,6 +156,16 @@ impl Me {
         }
     }
 
+    /// The proof of this process's key, where TLS has proven a certificate instead.
+    fn prove_key(&self, side: Side, secured: Option<&Secured>) -> Option<KeyProof> {
+        let secured = secured.filter(|s| s.peer == Proven::Certificate)?;
+        let key = self.key.as_ref()?;
+        let (advertise, instance) = (self.advertise, self.instance);
+        self.said(KEY, side, secured, advertise, instance, |said| {
+            key.prove(said)
+        })
+    }
+
     /// What a proof is about.
     fn said<T>(
         &self,
@@ -167,6 +190,7 @@ impl Me {
     fn judge(
         &self,
         peer: &Introduction,
+        key: Option<&KeyProof>,
         side: Side,
         secured: Option<&Secured>,
     ) -> Result<(), HandshakeError> {
@@ -177,13 +201,24 @@ impl Me {
                 Err(HandshakeError::Cluster)
             };
         };
-        if peer.instance != secured.peer {
+        let (advertise, instance) = (peer.advertise, peer.instance);
+        let proven = match secured.peer {
+            Proven::Key(instance) => Some(instance),
+            Proven::Certificate => key.and_then(|key| {
+                self.said(KEY, side, secured, advertise, instance, |said| {
+                    key.instance(said)
+                })
+            }),
+        };
+        if proven != Some(instance) {
             return Err(HandshakeError::OtherInstance);
         }
-        if secured.peer == self.instance {
+        if instance == self.instance {
             return Ok(());
         }
-        let (advertise, instance) = (peer.advertise, peer.instance);
+        if self.needs_certificates && secured.peer != Proven::Certificate {
+            return Err(HandshakeError::NoCertificate);
+        }
         if let Some(keys) = &self.secret {
             let shown = peer.secret.ok_or(HandshakeError::NoSecret)?;
             let accepts = |said: &[&[u8]]| keys.accept(&[shown], said);
@@ -194,7 +229,7 @@ impl Me {
         let Some(view) = &self.view else {
             return Err(HandshakeError::TooEarly);
         };
-        let row = self.roll.endpoint(secured.peer);
+        let row = self.roll.endpoint(instance);
         let said = SocketAddr::new(advertise.ip().to_canonical(), advertise.port());
         if row.is_some_and(|endpoint| endpoint != said) {
             return Err(HandshakeError::OtherAddress);
@@ -234,6 +269,9 @@ pub(super) enum HandshakeError {
     /// Neither in the table nor in possession of its key.
     #[error("it has no row in the table and no key of the cluster")]
     Unproven,
+    /// Without the certificate that this silo demands.
+    #[error("it shows no certificate")]
+    NoCertificate,
     /// Without the secret that this silo demands.
     #[error("it shows no secret")]
     NoSecret,
@@ -245,7 +283,7 @@ pub(super) enum HandshakeError {
     TooEarly,
     /// The other side closed the connection when it heard who this silo is.
     #[error(
-        "it closed the connection after this silo's introduction: it belongs to another cluster, demands another secret, or one of the two has not read the table; its log says which"
+        "it closed the connection after this silo's introduction: it belongs to another cluster, demands a secret or a certificate, or one of the two has not read the table; its log says which"
     )]
     Dismissed,
     /// No version in common.
@@ -263,8 +301,15 @@ impl From<std::io::Error> for HandshakeError {
 }
 
 /// The mark and the hello frame.
-pub(super) fn encode(versions: Versions, me: &Introduction) -> Result<Vec<u8>, HandshakeError> {
-    let content = postcard::to_extend(me, postcard::to_extend(&versions, Vec::new())?)?;
+pub(super) fn encode(
+    versions: Versions,
+    me: &Introduction,
+    key: Option<&KeyProof>,
+) -> Result<Vec<u8>, HandshakeError> {
+    let mut content = postcard::to_extend(me, postcard::to_extend(&versions, Vec::new())?)?;
+    if let Some(key) = key {
+        content = postcard::to_extend(key, content)?;
+    }
     let mut bytes = MARK.to_vec();
     frame::put(&mut bytes, Kind::Hello, &[&content]);
     Ok(bytes)
@@ -278,8 +323,11 @@ pub(super) fn check(
     secured: Option<&Secured>,
 ) -> Result<Introduction, HandshakeError> {
     let (theirs, rest) = postcard::take_from_bytes::<Versions>(content)?;
-    let (peer, _newer_fields) = postcard::take_from_bytes::<Introduction>(rest)?;
-    me.judge(&peer, side, secured)?;
+    let (peer, rest) = postcard::take_from_bytes::<Introduction>(rest)?;
+    // What follows otherwise are fields of newer builds.
+    let shows_key = secured.is_some_and(|s| s.peer == Proven::Certificate);
+    let key = shows_key.then(|| postcard::from_bytes::<KeyProof>(rest));
+    me.judge(&peer, key.transpose()?.as_ref(), side, secured)?;
     if Versions::MINE.common(theirs).is_none() {
         return Err(HandshakeError::Version { theirs });
     }
@@ -296,7 +344,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mine = me.introduce(Side::Dialled, secured);
-    stream.write_all(&encode(Versions::MINE, &mine)?).await?;
+    let key = me.prove_key(Side::Dialled, secured);
+    let bytes = encode(Versions::MINE, &mine, key.as_ref())?;
+    stream.write_all(&bytes).await?;
     stream.flush().await?;
     let mut first = [0];
     if !matches!(stream.read(&mut first).await, Ok(1)) {
@@ -317,7 +367,11 @@ where
     let first = stream.read_u8().await?;
     let result = read(stream, first, me, Side::Dialled, secured).await;
     let bytes = match &result {
-        Ok(_) => encode(Versions::MINE, &me.introduce(Side::Accepted, secured))?,
+        Ok(_) => {
+            let mine = me.introduce(Side::Accepted, secured);
+            let key = me.prove_key(Side::Accepted, secured);
+            encode(Versions::MINE, &mine, key.as_ref())?
+        }
         // It has proven who it is, so it may know.
         Err(HandshakeError::Version { theirs }) => {
             let mine = Versions::MINE;

@@ -42,7 +42,7 @@ use tokio::time::timeout;
 
 pub use self::config::TcpConfig;
 use self::shared::{Phase, Shared};
-use super::tls::{Tls, keep_fresh};
+use super::tls::{SiloKey, Tls, keep_certificates_fresh, keep_fresh};
 use super::{EncodedMessage, Hello, Inbox, Transport, TransportError, TransportStats};
 
 /// How long queued messages may take to leave at shutdown: long enough for a farewell.
@@ -87,14 +87,15 @@ impl TcpTransport {
         if !config.security.allows(address.ip()) {
             return Err(TransportError::Insecure { address });
         }
-        if config.security.is_plain() && config.security.secret().is_some() {
+        let (secret, certificates) = (config.security.secret(), config.security.certificates());
+        if config.security.is_plain() && (secret.is_some() || certificates.is_some()) {
             return Err(TransportError::SecretWithoutTls);
         }
         let tls = match config.security.is_plain() {
             true => None,
             false => Some(match &config.key {
-                Some(key) => Tls::with(key.clone())?,
-                None => Tls::new()?,
+                Some(key) => Tls::with(key.clone(), certificates.cloned())?,
+                None => Tls::with(SiloKey::generate()?, certificates.cloned())?,
             }),
         };
         let failed = |source| TransportError::Bind { address, source };
@@ -124,6 +125,13 @@ impl TcpTransport {
     }
 }
 
+async fn until_it_ends(task: impl Future<Output = ()>, mut phase: watch::Receiver<Phase>) {
+    tokio::select! {
+        () = task => {}
+        _ = phase.wait_for(|p| *p != Phase::Running) => {}
+    }
+}
+
 #[async_trait]
 impl Transport for TcpTransport {
     fn local_endpoint(&self) -> SocketAddr {
@@ -136,14 +144,13 @@ impl Transport for TcpTransport {
         let phase = self.phase.subscribe();
         self.shared
             .begin(hello, inbox.clone(), phase.clone(), runtime.clone());
-        if let Some(secret) = self.shared.config.security.secret() {
-            let (fresh, mut end) = (keep_fresh(secret.clone()), phase.clone());
-            runtime.spawn(async move {
-                tokio::select! {
-                    () = fresh => {}
-                    _ = end.wait_for(|p| *p != Phase::Running) => {}
-                }
-            });
+        let security = &self.shared.config.security;
+        if let Some(secret) = security.secret() {
+            runtime.spawn(until_it_ends(keep_fresh(secret.clone()), phase.clone()));
+        }
+        if let Some(certificates) = security.certificates() {
+            let fresh = keep_certificates_fresh(certificates.clone());
+            runtime.spawn(until_it_ends(fresh, phase.clone()));
         }
         runtime.spawn(accept::accept_all(
             self.shared.clone(),

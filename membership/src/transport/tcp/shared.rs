@@ -120,6 +120,7 @@ impl Shared {
         let mut me = Me::from(&hello);
         if let Some(tls) = &self.tls {
             me.instance = tls.instance();
+            me.key = Some(tls.key().clone());
         }
         state.me = Some(me);
         state.running = Some(Running {
@@ -187,6 +188,7 @@ impl Shared {
     pub(super) fn me(&self) -> Option<Me> {
         let mut me = self.state().me.clone()?;
         me.secret = self.config.security.secret().map(Secret::keys);
+        me.needs_certificates = self.tls.as_ref().is_some_and(Tls::needs_certificates);
         Some(me)
     }
 

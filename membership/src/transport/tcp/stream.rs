@@ -11,6 +11,8 @@ use tokio_rustls::TlsStream;
 /// The most bytes that are taken from somebody who has not proven who it is: a TLS handshake with
 /// raw keys and a hello together have about 1 KiB.
 pub(super) const MAX_FROM_STRANGERS: usize = 4096;
+/// The same where certificates are shown, which have a few KiB each.
+const MAX_WITH_CERTIFICATES: usize = 32 * 1024;
 
 /// A TCP connection that ends when a stranger sends too much. It counts what the system received,
 /// below TLS.
@@ -21,13 +23,17 @@ pub(super) struct Metered {
 }
 
 impl Metered {
-    pub(super) fn new(inner: TcpStream) -> Self {
+    pub(super) fn new(inner: TcpStream, shows_certificates: bool) -> Self {
         // Without this option a probe may wait for the acknowledgement of the one before. The
         // transport also works on a system that does not support it.
         let _ = inner.set_nodelay(true);
         Self {
             inner,
-            left: MAX_FROM_STRANGERS,
+            left: if shows_certificates {
+                MAX_WITH_CERTIFICATES
+            } else {
+                MAX_FROM_STRANGERS
+            },
         }
     }
 }
@@ -40,7 +46,7 @@ impl AsyncRead for Metered {
     ) -> Poll<io::Result<()>> {
         if self.left == 0 {
             return Poll::Ready(Err(io::Error::other(
-                "it sent more than 4 KiB before it proved who it is",
+                "it sent too much before it proved who it is",
             )));
         }
         let before = buf.filled().len();

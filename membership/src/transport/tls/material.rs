@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use membership_core::InstanceId;
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256, digest};
 use ring::rand::SystemRandom;
-use ring::signature::Ed25519KeyPair;
+use ring::signature::{ED25519 as ED25519_SIGNATURES, Ed25519KeyPair, UnparsedPublicKey};
+use rustls::SignatureScheme;
 use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use serde::{Deserialize, Serialize};
 
 use crate::transport::TransportError;
 
@@ -67,6 +69,55 @@ impl SiloKey {
     pub const fn instance(&self) -> InstanceId {
         self.instance
     }
+}
+
+/// The proof of a key pair within a connection that another key has secured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::transport) struct KeyProof {
+    /// The public key (SubjectPublicKeyInfo).
+    public: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+/// Where the 32 bytes of an Ed25519 key begin in its SubjectPublicKeyInfo (RFC 8410, 4).
+const ED25519: [u8; 12] = [
+    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+];
+
+impl SiloKey {
+    /// Signs what is said.
+    pub(in crate::transport) fn prove(&self, said: &[&[u8]]) -> Option<KeyProof> {
+        let signer = self
+            .certified
+            .key
+            .choose_scheme(&[SignatureScheme::ED25519])?;
+        Some(KeyProof {
+            public: self.certified.cert.first()?.to_vec(),
+            signature: signer.sign(&hashed(said)).ok()?,
+        })
+    }
+}
+
+impl KeyProof {
+    /// The instance whose key has signed this.
+    pub(in crate::transport) fn instance(&self, said: &[&[u8]]) -> Option<InstanceId> {
+        let key = self.public.strip_prefix(&ED25519)?;
+        UnparsedPublicKey::new(&ED25519_SIGNATURES, key)
+            .verify(&hashed(said), &self.signature)
+            .ok()
+            .map(|()| instance_of(&self.public))
+    }
+}
+
+/// What is signed: every part with its length, so that no other parts give the same.
+fn hashed(said: &[&[u8]]) -> Vec<u8> {
+    let mut context = Context::new(&SHA256);
+    context.update(b"membership key of a process\0");
+    for part in said {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    context.finish().as_ref().to_vec()
 }
 
 impl fmt::Debug for SiloKey {

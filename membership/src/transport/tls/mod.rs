@@ -3,6 +3,7 @@
 //! the table. So the table says which key belongs to which silo, and nothing needs to be
 //! configured.
 
+mod certificates;
 mod clients;
 mod material;
 mod reload;
@@ -10,24 +11,28 @@ mod secret;
 mod verify;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use membership_core::InstanceId;
+use membership_core::{ClusterName, InstanceId};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
-use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
-use rustls::{ClientConfig, CommonState, ServerConfig, version};
+use rustls::server::{
+    Acceptor, AlwaysResolvesServerRawPublicKeys, CertificateType, NoServerSessionStorage,
+};
+use rustls::{ClientConfig, ConnectionCommon, ServerConfig, version};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, TlsConnector, TlsStream};
 
+pub use self::certificates::{Certificates, CertificatesError};
 pub use self::clients::client_config;
+pub(super) use self::material::KeyProof;
 pub use self::material::SiloKey;
-pub(super) use self::reload::keep_fresh;
+pub(super) use self::reload::{keep_certificates_fresh, keep_fresh};
 #[cfg(feature = "fuzzing")]
 pub(super) use self::secret::parse as parse_secret;
 pub use self::secret::{Secret, SecretError};
@@ -45,26 +50,38 @@ pub(super) type Binding = [u8; 32];
 
 /// The TLS side of one process: its key, and the configurations of both roles.
 pub(super) struct Tls {
-    instance: InstanceId,
+    key: SiloKey,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    certificates: Option<Certificates>,
+}
+
+/// What the handshake of TLS has proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proven {
+    /// The key of the process at the other end.
+    Key(InstanceId),
+    /// A certificate that lets it take part. Which process it is, its hello proves.
+    Certificate,
 }
 
 /// A TLS connection whose peer has proven its key.
 pub(super) struct Secured<S> {
     pub(super) stream: TlsStream<S>,
-    /// The process at the other end.
-    pub(super) peer: InstanceId,
+    pub(super) peer: Proven,
     pub(super) binding: Binding,
 }
 
 impl Tls {
     /// With a key pair of its own.
     pub(super) fn new() -> Result<Self, TransportError> {
-        Self::with(SiloKey::generate()?)
+        Self::with(SiloKey::generate()?, None)
     }
 
-    pub(super) fn with(key: SiloKey) -> Result<Self, TransportError> {
+    pub(super) fn with(
+        key: SiloKey,
+        certificates: Option<Certificates>,
+    ) -> Result<Self, TransportError> {
         let provider = Arc::new(provider());
         let keys = Arc::new(PeerKey::new(&provider, None));
         let text = |error: rustls::Error| TransportError::Other(error.into());
@@ -84,59 +101,129 @@ impl Tls {
             .map_err(text)?
             .with_client_cert_verifier(keys)
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(
-                key.certified,
+                key.certified.clone(),
             )));
         server.alpn_protocols = vec![ALPN.to_vec()];
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok(Self {
-            instance: key.instance,
+            key,
             client: client.into(),
             server: server.into(),
+            certificates,
         })
     }
 
     /// The id that the key pair proves.
     pub(super) const fn instance(&self) -> InstanceId {
-        self.instance
+        self.key.instance()
     }
 
-    /// The side that dialled `to`.
-    pub(super) async fn dial<S>(&self, stream: S, to: SocketAddr) -> io::Result<Secured<S>>
+    pub(super) const fn key(&self) -> &SiloKey {
+        &self.key
+    }
+
+    /// The side that dialled `to`: with certificates for this cluster, if one is given and this
+    /// process has some.
+    pub(super) async fn dial<S>(
+        &self,
+        stream: S,
+        to: SocketAddr,
+        cluster: Option<&ClusterName>,
+    ) -> io::Result<Secured<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        let certificates = self.certificates.as_ref().zip(cluster);
+        let config = certificates.map_or_else(
+            || self.client.clone(),
+            |(certificates, _)| certificates.material().client.clone(),
+        );
         let name = ServerName::IpAddress(to.ip().into());
-        let stream = TlsConnector::from(self.client.clone())
-            .connect(name, stream)
-            .await?;
-        let (_, connection) = stream.get_ref();
-        let binding = connection.export_keying_material(Binding::default(), BINDING, None);
-        let peer = proven(connection)?;
-        Ok(Secured {
-            peer,
-            binding: binding.map_err(io::Error::other)?,
-            stream: stream.into(),
-        })
+        let stream = TlsConnector::from(config).connect(name, stream).await?;
+        let binding = binding_of(stream.get_ref().1);
+        let names = certificates.map(|(of, cluster)| (of, cluster, Some(to.ip())));
+        Self::secured(stream.into(), binding, names)
     }
 
-    /// The side that was dialled.
-    pub(super) async fn accept<S>(&self, stream: S) -> io::Result<Secured<S>>
+    /// The side that was dialled. A peer that has certificates to show begins otherwise than one
+    /// that has none.
+    pub(super) async fn accept<S>(&self, stream: S, cluster: &ClusterName) -> io::Result<Secured<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let stream = TlsAcceptor::from(self.server.clone())
-            .accept(stream)
-            .await?;
+        let Some(certificates) = &self.certificates else {
+            let acceptor = TlsAcceptor::from(self.server.clone());
+            let stream = acceptor.accept(stream).await?;
+            let binding = binding_of(stream.get_ref().1);
+            return Self::secured(stream.into(), binding, None);
+        };
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let types = begun.client_hello().server_cert_types().unwrap_or_default();
+        let (config, names) = if types.contains(&CertificateType::RawPublicKey) {
+            (self.server.clone(), None)
+        } else {
+            let config = certificates.material().server.clone();
+            (config, Some((certificates, cluster, None)))
+        };
+        let stream = begun.into_stream(config).await?;
+        let binding = binding_of(stream.get_ref().1);
+        Self::secured(stream.into(), binding, names)
+    }
+
+    /// Takes what was proven. `names` says what a certificate must name.
+    fn secured<S>(
+        stream: TlsStream<S>,
+        binding: Result<Binding, rustls::Error>,
+        names: Option<(&Certificates, &ClusterName, Option<IpAddr>)>,
+    ) -> io::Result<Secured<S>> {
         let (_, connection) = stream.get_ref();
-        let binding = connection.export_keying_material(Binding::default(), BINDING, None);
-        let peer = proven(connection)?;
+        if connection.alpn_protocol() != Some(ALPN) {
+            return Err(io::Error::other("it speaks another protocol within TLS"));
+        }
+        let shown = connection.peer_certificates().unwrap_or_default();
+        let peer = match (names, shown) {
+            (None, [key]) => Proven::Key(material::instance_of(key)),
+            (Some((certificates, cluster, dialled)), [certificate, ..]) => {
+                certificates
+                    .check_names(certificate, cluster, dialled)
+                    .map_err(|why| io::Error::other(rustls::Error::General(why.to_owned())))?;
+                Proven::Certificate
+            }
+            _ => return Err(io::Error::other("it has shown no key")),
+        };
         Ok(Secured {
             peer,
             binding: binding.map_err(io::Error::other)?,
-            stream: stream.into(),
+            stream,
         })
     }
+
+    /// Whether a dial that failed with certificates is tried without.
+    pub(super) fn may_dial_without(&self) -> bool {
+        self.certificates
+            .as_ref()
+            .is_some_and(Certificates::are_optional)
+    }
+
+    pub(super) const fn has_certificates(&self) -> bool {
+        self.certificates.is_some()
+    }
+
+    /// Whether a peer without a certificate is refused.
+    pub(super) fn needs_certificates(&self) -> bool {
+        self.certificates.is_some() && !self.may_dial_without()
+    }
+}
+
+fn binding_of<D>(connection: &ConnectionCommon<D>) -> Result<Binding, rustls::Error> {
+    connection.export_keying_material(Binding::default(), BINDING, None)
+}
+
+/// Whether a connection failed for the certificate of the other side.
+pub(super) fn is_of_certificate(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|e| e.downcast_ref());
+    matches!(cause, Some(rustls::Error::General(_)))
 }
 
 /// The cryptography of this crate, whatever the application has made its default: TLS 1.3 alone.
@@ -160,26 +247,19 @@ fn provider() -> CryptoProvider {
 pub async fn instance_at(address: SocketAddr, limit: Duration) -> io::Result<Option<InstanceId>> {
     let stream = timeout(limit, TcpStream::connect(address)).await??;
     let tls = Tls::new().map_err(io::Error::other)?;
-    let secured = timeout(limit, tls.dial(stream, address)).await;
-    Ok(secured.ok().and_then(Result::ok).map(|s| s.peer))
+    let secured = timeout(limit, tls.dial(stream, address, None)).await;
+    Ok(match secured.ok().and_then(Result::ok).map(|s| s.peer) {
+        Some(Proven::Key(instance)) => Some(instance),
+        _ => None,
+    })
 }
 
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tls")
-            .field("instance", &self.instance)
+            .field("key", &self.key)
+            .field("certificates", &self.certificates)
             .finish_non_exhaustive()
-    }
-}
-
-/// The instance whose key the peer has just proven to hold.
-fn proven(connection: &CommonState) -> io::Result<InstanceId> {
-    if connection.alpn_protocol() != Some(ALPN) {
-        return Err(io::Error::other("it speaks another protocol within TLS"));
-    }
-    match connection.peer_certificates() {
-        Some([key]) => Ok(material::instance_of(key)),
-        _ => Err(io::Error::other("it has shown no key")),
     }
 }
 
@@ -191,14 +271,18 @@ mod tests {
     async fn both_sides_learn_the_other_ones_instance_and_one_binding() {
         let (one, two) = (Tls::new().unwrap(), Tls::new().unwrap());
         assert_ne!(one.instance(), two.instance());
+        let cluster = ClusterName::new("billing", "blue").unwrap();
         let mut bindings = Vec::new();
         for _ in 0..2 {
             let (near, far) = tokio::io::duplex(64 * 1024);
             let to = "127.0.0.1:1".parse().unwrap();
-            let (dialled, accepted) = tokio::join!(one.dial(near, to), two.accept(far));
+            let (dialled, accepted) = tokio::join!(
+                one.dial(near, to, Some(&cluster)),
+                two.accept(far, &cluster)
+            );
             let (dialled, accepted) = (dialled.unwrap(), accepted.unwrap());
-            assert_eq!(dialled.peer, two.instance());
-            assert_eq!(accepted.peer, one.instance());
+            assert_eq!(dialled.peer, Proven::Key(two.instance()));
+            assert_eq!(accepted.peer, Proven::Key(one.instance()));
             assert_eq!(dialled.binding, accepted.binding);
             bindings.push(dialled.binding);
         }
@@ -216,10 +300,11 @@ mod tests {
             .with_no_client_auth();
         keyless.alpn_protocols = vec![ALPN.to_vec()];
         let silo = Tls::new().unwrap();
+        let cluster = ClusterName::new("billing", "blue").unwrap();
         let (near, far) = tokio::io::duplex(64 * 1024);
         let name = ServerName::IpAddress(std::net::IpAddr::from([127, 0, 0, 1]).into());
         let connector = TlsConnector::from(Arc::new(keyless));
-        let (_, accepted) = tokio::join!(connector.connect(name, near), silo.accept(far));
+        let (_, accepted) = tokio::join!(connector.connect(name, near), silo.accept(far, &cluster));
         assert!(accepted.is_err());
     }
 }

@@ -1,25 +1,53 @@
 //! Looks at files again, so that what changes in them needs no restart.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use super::Secret;
+use super::{Certificates, Secret};
 
 /// How often.
 const PERIOD: Duration = Duration::from_secs(30);
+/// Once so many times it is said again that a certificate ends soon: once a day.
+const A_DAY: u32 = 24 * 3600 / 30;
 
 /// Reads the secret again, now and then, until it is dropped. New handshakes use what it finds at
 /// once; a file that cannot be used changes nothing, and is logged once.
 pub(in crate::transport) async fn keep_fresh(secret: Secret) {
+    keep("secret", move || secret.reload()).await;
+}
+
+/// The same for certificates.
+pub(in crate::transport) async fn keep_certificates_fresh(certificates: Certificates) {
+    let mut looks = 0;
+    keep("certificates", move || {
+        looks += 1;
+        if looks % A_DAY == 0 {
+            certificates.warn_of_its_end();
+        }
+        certificates.reload()
+    })
+    .await;
+}
+
+async fn keep<E: Display + Send + 'static>(
+    what: &'static str,
+    mut reload: impl FnMut() -> Result<(), E> + Send + 'static,
+) {
     let mut last = None;
     loop {
         tokio::time::sleep(PERIOD).await;
-        let again = secret.clone();
-        let Ok(result) = tokio::task::spawn_blocking(move || again.reload()).await else {
+        let task = tokio::task::spawn_blocking(move || (reload(), reload));
+        let Ok((result, again)) = task.await else {
             return;
         };
+        reload = again;
         let error = result.err().map(|error| error.to_string());
         if let Some(error) = error.as_ref().filter(|error| last.as_ref() != Some(*error)) {
-            tracing::warn!(error, "the secret stays as it was");
+            tracing::warn!(
+                what,
+                error,
+                "a file cannot be used: what it said before stays"
+            );
         }
         last = error;
     }

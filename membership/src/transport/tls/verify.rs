@@ -56,7 +56,7 @@ impl PeerKey {
     }
 }
 
-const fn tls12() -> Error {
+pub(super) const fn tls12() -> Error {
     Error::PeerIncompatible(PeerIncompatible::Tls12NotOfferedOrEnabled)
 }
 

@@ -9,6 +9,7 @@ use membership_core::{
 
 use super::super::handshake::{self, HandshakeError, Me, Secured, Side, Versions};
 use crate::transport::Hello;
+use crate::transport::tls::Proven;
 
 fn silo(cluster: &str, instance: u128) -> Me {
     let advertise: SocketAddr = "10.0.3.9:7100".parse().unwrap();
@@ -24,7 +25,7 @@ fn silo(cluster: &str, instance: u128) -> Me {
 
 fn link(peer: u128, binding: u8) -> Secured {
     Secured {
-        peer: InstanceId::new(peer),
+        peer: Proven::Key(InstanceId::new(peer)),
         binding: [binding; 32],
     }
 }
@@ -32,7 +33,7 @@ fn link(peer: u128, binding: u8) -> Secured {
 /// The hello of `from`, on a connection with this binding, in the role of the side that dialled.
 fn hello(from: &Me, binding: u8) -> Vec<u8> {
     let said = from.introduce(Side::Dialled, Some(&link(0, binding)));
-    handshake::encode(Versions::MINE, &said).unwrap()[13..].to_vec()
+    handshake::encode(Versions::MINE, &said, None).unwrap()[13..].to_vec()
 }
 
 #[test]
@@ -79,14 +80,14 @@ fn who_changes_a_hello_proves_nothing() {
     let (a, b) = (silo("blue", 1), silo("blue", 2));
     let mut said = a.introduce(Side::Dialled, Some(&link(0, 5)));
     said.instance = InstanceId::new(3);
-    let forged = handshake::encode(Versions::MINE, &said).unwrap();
+    let forged = handshake::encode(Versions::MINE, &said, None).unwrap();
     assert!(matches!(
         handshake::check(&forged[13..], &b, Side::Dialled, Some(&link(3, 5))),
         Err(HandshakeError::Unproven)
     ));
     said = a.introduce(Side::Dialled, Some(&link(0, 5)));
     said.advertise = "10.9.9.9:1".parse().unwrap();
-    let forged = handshake::encode(Versions::MINE, &said).unwrap();
+    let forged = handshake::encode(Versions::MINE, &said, None).unwrap();
     assert!(matches!(
         handshake::check(&forged[13..], &b, Side::Dialled, Some(&link(1, 5))),
         Err(HandshakeError::Unproven)
@@ -130,7 +131,7 @@ fn a_secret_is_demanded_of_everybody_besides() {
     let mut said = a.introduce(Side::Dialled, Some(&link(0, 5)));
     said.secret = said.proofs.first().copied();
     b.secret = keys(&[7]);
-    let forged = handshake::encode(Versions::MINE, &said).unwrap();
+    let forged = handshake::encode(Versions::MINE, &said, None).unwrap();
     assert!(matches!(
         handshake::check(&forged[13..], &b, Side::Dialled, Some(&link(1, 5))),
         Err(HandshakeError::WrongSecret)

@@ -1,0 +1,4 @@
+//! The target `url` of `membership-fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| membership_fuzz::read("url", bytes));

@@ -1,0 +1,445 @@
+//! X.509 certificates besides the keys of processes: files of an authority that an operator runs.
+//!
+//! A process still makes its own key pair, which its row in the table names. Its certificate says
+//! that the authority lets it take part in this cluster. TLS then proves the certificate, and the
+//! hello within proves the key.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use membership_core::ClusterName;
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
+use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
+    version,
+};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use super::verify::tls12;
+use super::{ALPN, provider};
+
+/// A certificate that ends sooner is warned of.
+const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A time in the year 9999, in seconds since 1970: no certificate lasts longer.
+const FAR: u64 = 253_370_764_800;
+
+/// Certificates (X.509) that every silo of a cluster needs besides the table: where an authority
+/// decides which machines may take part.
+///
+/// A silo's certificate must be signed by the authority (those between may be in its file), name the
+/// cluster as the URI `membership://service/cluster` among its subject alternative names, and the
+/// address that others dial as an IP address, unless [any address](Self::at_any_address) will do.
+/// Where it lists extended key usages, `serverAuth` and `clientAuth` must be among them.
+///
+/// The files are PEM. A running silo looks at them every 30 s: new connections use what it finds,
+/// and older ones end within the hour.
+#[derive(Clone)]
+pub struct Certificates {
+    files: Arc<Files>,
+    at_any_address: bool,
+    optional: bool,
+    material: Arc<RwLock<Arc<Material>>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Files {
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+/// What is made of the files.
+pub(super) struct Material {
+    pub(super) client: Arc<ClientConfig>,
+    pub(super) server: Arc<ServerConfig>,
+    /// When the first certificate of this silo's chain ends, in seconds since 1970.
+    ends: u64,
+}
+
+/// Why certificates cannot be used. Shows no key.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", .path.display())]
+pub struct CertificatesError {
+    path: PathBuf,
+    reason: String,
+}
+
+impl Certificates {
+    /// Reads the certificates of the authority, this silo's certificate with those between, and its
+    /// private key.
+    ///
+    /// # Errors
+    /// [`CertificatesError`]: a file cannot be read or has nothing of its kind, or the three do not
+    /// belong together.
+    pub fn files(
+        authority: impl Into<PathBuf>,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Result<Self, CertificatesError> {
+        let files = Files {
+            authority: authority.into(),
+            certificate: certificate.into(),
+            key: key.into(),
+        };
+        let material = files.read()?;
+        let it = Self {
+            files: Arc::new(files),
+            at_any_address: false,
+            optional: false,
+            material: Arc::new(RwLock::new(Arc::new(material))),
+        };
+        it.warn_of_its_end();
+        Ok(it)
+    }
+
+    /// The certificates of others need not name their addresses: for silos whose addresses nobody
+    /// knows beforehand. Whoever has the key of one certificate may then be at any address.
+    #[must_use]
+    pub const fn at_any_address(mut self) -> Self {
+        self.at_any_address = true;
+        self
+    }
+
+    /// Silos without a certificate are believed too: for a cluster that is on its way to
+    /// certificates. Start each silo anew with this, and then each without it.
+    #[must_use]
+    pub const fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Reads the files again. If that fails, everything stays as it is.
+    ///
+    /// # Errors
+    /// As [`files`](Self::files).
+    pub fn reload(&self) -> Result<(), CertificatesError> {
+        let material = Arc::new(self.files.read()?);
+        *self
+            .material
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = material;
+        Ok(())
+    }
+
+    /// How long this silo's certificate, and those between it and the authority, are still valid.
+    #[must_use]
+    pub fn valid_for(&self) -> Duration {
+        let now = UnixTime::now().as_secs();
+        Duration::from_secs(self.material().ends.saturating_sub(now))
+    }
+
+    pub(super) fn warn_of_its_end(&self) {
+        let left = self.valid_for();
+        if left < SOON {
+            let file = self.files.certificate.display().to_string();
+            let days = left.as_secs() / (24 * 3600);
+            tracing::warn!(file, days, "the certificate of this silo ends soon");
+        }
+    }
+
+    pub(super) fn material(&self) -> Arc<Material> {
+        let now = self.material.read();
+        now.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(in crate::transport) const fn are_optional(&self) -> bool {
+        self.optional
+    }
+
+    /// Checks what the certificate of a peer names: this cluster and, where it was dialled, its
+    /// address.
+    pub(super) fn check_names(
+        &self,
+        certificate: &CertificateDer<'_>,
+        cluster: &ClusterName,
+        dialled: Option<IpAddr>,
+    ) -> Result<(), &'static str> {
+        let certificate =
+            EndEntityCert::try_from(certificate).map_err(|_| "its certificate is damaged")?;
+        let wanted = uri(cluster);
+        if !certificate.valid_uri_names().any(|name| name == wanted) {
+            return Err("its certificate does not name this cluster");
+        }
+        match dialled.filter(|_| !self.at_any_address) {
+            Some(ip) => certificate
+                .verify_is_valid_for_subject_name(&ServerName::IpAddress(ip.to_canonical().into()))
+                .map_err(|_| "its certificate does not name the address that was dialled"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How a certificate names a cluster: ASCII, as it must be there.
+fn uri(cluster: &ClusterName) -> String {
+    let mut uri = "membership://".to_owned();
+    for byte in cluster.to_string().bytes() {
+        match byte {
+            b'/' | b'%' | b'-' | b'.' | b'_' | b'~' => uri.push(byte.into()),
+            byte if byte.is_ascii_alphanumeric() => uri.push(byte.into()),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
+
+impl Files {
+    fn read(&self) -> Result<Material, CertificatesError> {
+        let of = |path: &Path, reason: String| CertificatesError {
+            path: path.to_owned(),
+            reason,
+        };
+        let authority = certificates(&self.authority)?;
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| of(&self.key, unread(&error, "private key")))?;
+        let provider = Arc::new(provider());
+        let bad_key = |error: Error| of(&self.key, error.to_string());
+        let key = provider.key_provider.load_private_key(key);
+        let own = CertifiedKey::new(chain.clone(), key.map_err(bad_key)?);
+        own.keys_match().map_err(|_| {
+            let of_whom = self.certificate.display();
+            of(
+                &self.key,
+                format!("it is not the key of the certificate in {of_whom}"),
+            )
+        })?;
+
+        let signed_by = Arc::new(Authority {
+            anchors: anchors(&authority).map_err(|why| of(&self.authority, why))?,
+            algorithms: provider.signature_verification_algorithms,
+        });
+        let own_chain = |why: String| of(&self.certificate, why);
+        let ends = signed_by.ends(&chain).map_err(own_chain)?;
+
+        let own = Arc::new(SingleCertAndKey::from(own));
+        let other = |error: Error| of(&self.certificate, error.to_string());
+        let mut client = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(other)?
+            .dangerous()
+            .with_custom_certificate_verifier(signed_by.clone())
+            .with_client_cert_resolver(own.clone());
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.resumption = Resumption::disabled();
+        client.enable_sni = false;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(other)?
+            .with_client_cert_verifier(signed_by)
+            .with_cert_resolver(own);
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let (client, server) = (client.into(), server.into());
+        Ok(Material {
+            client,
+            server,
+            ends,
+        })
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificatesError> {
+    let error = |reason: String| CertificatesError {
+        path: path.to_owned(),
+        reason,
+    };
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(list) if list.is_empty() => Err(error("it has no certificate in PEM".to_owned())),
+        Ok(list) => Ok(list),
+        Err(why) => Err(error(unread(&why, "certificate"))),
+    }
+}
+
+fn unread(error: &pem::Error, what: &str) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => format!("it has no {what} in PEM"),
+        error => format!("damaged PEM: {error}"),
+    }
+}
+
+fn anchors(authority: &[CertificateDer<'_>]) -> Result<Vec<TrustAnchor<'static>>, String> {
+    let anchor = |certificate| {
+        anchor_from_trusted_cert(certificate)
+            .map(|anchor| anchor.to_owned())
+            .map_err(|error| format!("a certificate of the authority cannot be used: {error}"))
+    };
+    authority.iter().map(anchor).collect()
+}
+
+/// Accepts certificates of an authority. What they name is not decided here.
+#[derive(Debug)]
+struct Authority {
+    anchors: Vec<TrustAnchor<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Authority {
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+        usage: KeyUsage,
+    ) -> Result<(), webpki::Error> {
+        EndEntityCert::try_from(certificate)?
+            .verify_for_usage(
+                self.algorithms.all,
+                &self.anchors,
+                between,
+                now,
+                usage,
+                None,
+                None,
+            )
+            .map(drop)
+    }
+
+    /// The same for a peer. The text is for this silo's log; the peer learns only that the handshake
+    /// failed.
+    fn check(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+        usage: KeyUsage,
+    ) -> Result<(), Error> {
+        self.verify(certificate, between, now, usage)
+            .map_err(|error| Error::General(format!("its certificate {}", reason(&error))))
+    }
+
+    /// Checks this silo's own chain. When the first certificate of it ends.
+    fn ends(&self, chain: &[CertificateDer<'_>]) -> Result<u64, String> {
+        let (own, between) = chain.split_first().ok_or("it has no certificate in PEM")?;
+        let verify = |time, usage| self.verify(own, between, time, usage);
+        for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
+            verify(UnixTime::now(), usage)
+                .map_err(|error| format!("the certificate {}", reason(&error)))?;
+        }
+        let far = UnixTime::since_unix_epoch(Duration::from_secs(FAR));
+        match verify(far, KeyUsage::server_auth()) {
+            Err(webpki::Error::CertExpired { not_after, .. }) => Ok(not_after.as_secs()),
+            _ => Ok(FAR),
+        }
+    }
+}
+
+fn reason(error: &webpki::Error) -> String {
+    match error {
+        webpki::Error::CertExpired { .. } => "has ended: renew it".to_owned(),
+        webpki::Error::CertNotValidYet { .. } => "is not valid yet: compare the clocks".to_owned(),
+        webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
+            "is not signed by this silo's authority".to_owned()
+        }
+        webpki::Error::RequiredEkuNotFoundContext(_) => {
+            "must be for serverAuth and clientAuth".to_owned()
+        }
+        error => format!("cannot be used: {error}"),
+    }
+}
+
+impl ServerCertVerifier for Authority {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(certificate, between, now, KeyUsage::server_auth())
+            .map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for Authority {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(certificate, between, now, KeyUsage::client_auth())
+            .map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(tls12())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates")
+            .field("files", &self.files)
+            .field("at_any_address", &self.at_any_address)
+            .field("optional", &self.optional)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether both are of the same files and settings.
+impl PartialEq for Certificates {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+            && self.at_any_address == other.at_any_address
+            && self.optional == other.optional
+    }
+}
+impl Eq for Certificates {}
