@@ -30,7 +30,7 @@ fn damaged_inputs_break_no_rule() {
         let goes_on = |report: &membership_fuzz::Report| report.inputs < INPUTS.into();
         let (report, _) = campaign(target, 1, Vec::new(), goes_on)
             .unwrap_or_else(|broken| panic!("{}: {broken:?}", target.name));
-        assert!(report.outcomes > 2, "{}: {report:?}", target.name);
+        assert!(report.outcomes > 1, "{}: {report:?}", target.name);
     }
 }
 

@@ -574,13 +574,19 @@ impl World {
         if let Some(text) = &mut self.text {
             text.push_str(&format!("{:?} {effects:?}\n", self.now));
         }
-        for effect in effects {
+        let mut effects = effects.into_iter().peekable();
+        while let Some(effect) = effects.next() {
             assert!(!self.stopped, "after the end: {effect:?}");
             match &effect {
-                Effect::Tell(Notice::ViewWithdrawn { .. }) => self.published = None,
                 Effect::Publish(view) => {
+                    // The table's view may go back, and the silo says so next.
+                    let told = matches!(
+                        effects.peek(),
+                        Some(Effect::Tell(Notice::ViewWithdrawn { .. }))
+                    );
                     assert!(
-                        self.published.is_none_or(|v| view.version() > v),
+                        self.published.is_none_or(|v| view.version() > v)
+                            || (told && view.is_confirmed()),
                         "{view:?} after {:?}",
                         self.published
                     );
