@@ -18,7 +18,7 @@ pub struct Share {
     pub by_default: bool,
     /// How long it takes on two cores beside others, in seconds: the longest start first.
     pub seconds: u64,
-    /// Whether its server needs most of a core. Of such shares one runs at a time.
+    /// Whether its server needs most of a core. Of such shares one runs at a time, as long as any waits.
     pub heavy: bool,
 }
 
