@@ -85,11 +85,21 @@ async fn a_slot_that_moves_is_followed() {
             };
             assert_eq!(read(&table).await.0.token, token);
         }
-        // Another client begins at a node that owns none of the keys.
-        assert_eq!(
-            read(&connect(&cluster.url()).await.unwrap()).await.0.token,
-            token
-        );
+        // Another client begins at a node that owns none of the keys, and may not have heard of the
+        // move yet.
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        let other = loop {
+            match connect(&cluster.url()).await {
+                Err(error)
+                    if error.kind() == TableErrorKind::Unavailable
+                        && std::time::Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                other => break other.unwrap(),
+            }
+        };
+        assert_eq!(read(&other).await.0.token, token);
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use membership::protocol::{Destination, Message};
-use membership::transport::{Certificates, Secret, Security, TcpConfig, Transport, instance_at};
+use membership::transport::{
+    Certificates, Secret, Security, TcpConfig, Transport, certificate_at, instance_at,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType, date_time_ymd,
@@ -125,6 +127,16 @@ async fn silos_of_one_authority_hear_each_other() {
     // Its process can still be asked for by anybody, by its key.
     let found = instance_at(a.endpoint(), Duration::from_secs(5)).await;
     assert_eq!(found.unwrap(), Some(a.instance));
+    // So can be the end of its certificate.
+    let left = certificate_at(a.endpoint(), Duration::from_secs(5)).await;
+    let left = left.unwrap().unwrap().as_secs();
+    let ends = date_time_ymd(2200, 1, 1).unix_timestamp() as u64;
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    assert!((ends - left).abs_diff(now.as_secs()) < 5, "{left}");
+    // Which a silo without certificates shows to nobody.
+    let plain = Peer::with(3, any_port(), "test", TcpConfig::default()).await;
+    let none = certificate_at(plain.endpoint(), Duration::from_secs(5)).await;
+    assert_eq!(none.unwrap(), None);
 }
 
 #[tokio::test]

@@ -20,6 +20,9 @@ pub struct Share {
     pub seconds: u64,
     /// Whether its server needs most of a core. Of such shares one runs at a time, as long as any waits.
     pub heavy: bool,
+    /// How many lanes it takes where there are more than two: more than one if its server needs more
+    /// than a core.
+    pub lanes: u64,
 }
 
 const SHARE: Share = Share {
@@ -30,6 +33,7 @@ const SHARE: Share = Share {
     by_default: false,
     seconds: 60,
     heavy: false,
+    lanes: 1,
 };
 
 /// The share of a store in a network.
@@ -99,13 +103,16 @@ pub const SHARES: &[Share] = &[
         Kind::Azurite,
         175,
     ),
-    heavy(store(
-        "cassandra",
-        &["scylla"],
-        "membership-cassandra",
-        Kind::Cassandra,
-        250,
-    )),
+    Share {
+        lanes: 2,
+        ..heavy(store(
+            "cassandra",
+            &["scylla"],
+            "membership-cassandra",
+            Kind::Cassandra,
+            250,
+        ))
+    },
     // Real silos over it: the server is started many times, and each start takes 20 s.
     heavy(store(
         "cassandra-silos",
@@ -139,21 +146,15 @@ pub const SHARES: &[Share] = &[
         Kind::Etcd,
         120,
     ),
-    heavy(store(
-        "zookeeper",
-        &["zk"],
-        "membership-zk",
-        Kind::ZooKeeper,
-        200,
-    )),
+    store("zookeeper", &["zk"], "membership-zk", Kind::ZooKeeper, 170),
     // Three servers, whose leader is killed.
-    heavy(store(
+    store(
         "zookeeper-set",
         &["three_servers", "ensemble"],
         "membership-zk",
         Kind::ZooKeeper,
-        130,
-    )),
+        105,
+    ),
     store("consul", &[], "membership-consul", Kind::Consul, 170),
     // Three servers, whose leader is killed.
     store(

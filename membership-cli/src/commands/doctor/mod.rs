@@ -1,6 +1,7 @@
 //! `membership doctor`: finds what is wrong with a table, and repairs what it can. It never ends a silo
 //! that may be alive.
 
+mod certificates;
 mod repair;
 mod silos;
 mod store;
@@ -17,7 +18,8 @@ use crate::out::Paint;
 use crate::session::{Session, TableArgs};
 use crate::text::{clean, count, span};
 
-/// Check the table: reachable, guarantees, permissions, layout, clocks, ghosts, damaged rows
+/// Check the table: reachable, guarantees, permissions, layout, clocks, ghosts, certificates, damaged
+/// rows
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -76,6 +78,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     bad += clocks(&inspection, &seen, session);
     let silent = silos::silent(&inspection, &seen, args.quick).await;
     bad += silos::report_all(&inspection, &seen, &silent, args.quick, session);
+    bad += certificates::check(&seen, session).await;
     let damaged = silos::damaged(&inspection, &seen).await;
     bad += silos::report_damaged(&inspection, &damaged, session);
     let repairable = repair::Repairable {

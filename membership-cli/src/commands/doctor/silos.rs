@@ -1,8 +1,10 @@
 //! Which silos are gone, which may be alive, and which rows cannot be decoded.
 //!
-//! A ghost is a row that is not Dead whose heartbeat is stale, stood still while it was watched, and
-//! at whose address nothing listens. A silo that cannot write to the table has a stale heartbeat too:
-//! its address still answers.
+//! A ghost is a row that is not Dead whose heartbeat is stale, stood still while it was watched, at
+//! whose address nothing listens, and which the other silos accuse if any of them is Active. A silo
+//! that cannot write to the table has a stale heartbeat too: its address still answers. Where this
+//! machine's network is another one, the address of a living silo may refuse connections, but the
+//! other silos reach it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use membership::transport::instance_at;
 use membership_core::{
-    Heartbeat, InstanceId, MembershipEntry, MembershipTable, SiloAddress, SiloStatus, TableExt,
-    WallTime,
+    Heartbeat, InstanceId, MembershipEntry, MembershipTable, SiloAddress, SiloStatus, Suspicion,
+    TableExt, WallTime,
 };
 use tokio::task::JoinSet;
 
@@ -23,9 +25,9 @@ use crate::session::Session;
 use crate::text::{clean, count, span};
 
 /// How long a connection to a silo may take. A silo far away answers within a second.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How many addresses are dialled at once.
-const DIALS: usize = 32;
+pub(super) const DIALS: usize = 32;
 
 /// The heartbeats that moved while they were watched.
 #[derive(Default)]
@@ -121,6 +123,35 @@ async fn dial_all(
     }
 }
 
+/// What the other silos say about a silo, by what they wrote into the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// One that wrote a heartbeat while it was watched has voted against the silo.
+    Accuse,
+    /// At least one is Active and wrote a heartbeat; none has voted. Silos probe each other, and
+    /// vote against those that do not answer.
+    ReachIt,
+    /// None of them is Active and writes heartbeats.
+    Nobody,
+}
+
+impl Others {
+    fn about(entry: &MembershipEntry, inspection: &Inspection, seen: &Watched) -> Self {
+        let is_alive = |silo: &SiloAddress| seen.moved.contains_key(silo);
+        let expiration = inspection.settings().death_vote_expiration;
+        let counts = |vote: &Suspicion| inspection.now.since(vote.at) <= expiration;
+        let votes = &entry.suspicions;
+        if votes.iter().any(|v| is_alive(&v.accuser) && counts(v)) {
+            return Self::Accuse;
+        }
+        let mut rows = inspection.snapshot.rows.entries();
+        match rows.any(|e| e.status == SiloStatus::Active && is_alive(&e.address)) {
+            true => Self::ReachIt,
+            false => Self::Nobody,
+        }
+    }
+}
+
 /// A silo that is not Dead and wrote no heartbeat while it was watched.
 #[derive(Debug)]
 pub(super) struct Silent {
@@ -130,12 +161,13 @@ pub(super) struct Silent {
     /// Longer than the other silos wait before they call it stale.
     pub stale: bool,
     pub at: AtAddress,
+    pub others: Others,
 }
 
 impl Silent {
     /// It is certainly gone.
     pub fn is_ghost(&self) -> bool {
-        self.stale && self.at == AtAddress::Nothing
+        self.stale && self.at == AtAddress::Nothing && self.others != Others::ReachIt
     }
 }
 
@@ -161,6 +193,7 @@ pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool)
             silence: inspection.silence(e),
             stale: inspection.seems_stale(e),
             at: at.get(&e.address).copied().unwrap_or(AtAddress::Unknown),
+            others: Others::about(e, inspection, seen),
         })
         .collect()
 }
@@ -188,6 +221,15 @@ pub(super) fn report_all(
         let (silo, silence) = (one.silo, span(one.silence));
         bad += 1;
         let (what, text) = match (one.at, one.stale) {
+            (AtAddress::Nothing, true) if one.others == Others::ReachIt => (
+                "silent",
+                format!(
+                    "{silo} has not written a heartbeat for {silence}, and nothing listens at its \
+                     address as seen from this machine; but no living silo has voted against it, \
+                     so they reach it, or cannot decide. It is not evicted; if you know that it is \
+                     gone: `membership evict`"
+                ),
+            ),
             (AtAddress::Nothing, true) => (
                 "ghost",
                 format!(
@@ -297,4 +339,68 @@ pub(super) fn report_damaged(
         report(session, Finding::Good, "rows", &text);
     }
     damaged.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use membership_core::{
+        Evidence, Heartbeats, Row, SharedSettings, Snapshot, TableId, VersionRow,
+    };
+
+    use super::*;
+
+    fn silo(number: u16) -> SiloAddress {
+        SiloAddress::new([127, 0, 0, 1].into(), number, 1)
+    }
+
+    /// A table of two Active silos, with this vote of the second one against the first.
+    fn inspection(vote: Option<WallTime>) -> Inspection {
+        let row = |number: u16| {
+            let instance = InstanceId::new(number.into());
+            let mut row = MembershipEntry::new(silo(number), instance, WallTime::default());
+            row.status = SiloStatus::Active;
+            if let Some(at) = vote.filter(|_| number == 1) {
+                let (why, saw) = (Default::default(), Evidence::missed(3, 1_000));
+                row.suspicions = vec![Suspicion::new(silo(2), at, why, saw)];
+            }
+            Row::encode(row)
+        };
+        let version = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let token = version.token(&[]);
+        Inspection {
+            snapshot: Snapshot::new(token, version, (1..=2).map(row).collect()),
+            heartbeats: Heartbeats::default(),
+            now: clock::wall(),
+        }
+    }
+
+    fn silent(inspection: &Inspection, seen: &Watched) -> Silent {
+        let entry = inspection.snapshot.rows.get(&silo(1)).unwrap();
+        Silent {
+            silo: silo(1),
+            silence: Duration::from_secs(3_600),
+            stale: true,
+            at: AtAddress::Nothing,
+            others: Others::about(entry, inspection, seen),
+        }
+    }
+
+    #[test]
+    fn a_silo_that_living_silos_reach_is_no_ghost_though_this_machine_finds_nothing_there() {
+        let now = clock::wall();
+        let expired = now.minus(SharedSettings::default().death_vote_expiration * 2);
+        let mut seen = Watched::default();
+        for vote in [None, Some(now)] {
+            assert!(silent(&inspection(vote), &seen).is_ghost(), "nobody lives");
+        }
+        let heartbeat = Heartbeat {
+            counter: 2,
+            at: now,
+        };
+        seen.moved.insert(silo(2), (heartbeat, now));
+        for (vote, is_ghost) in [(None, false), (Some(expired), false), (Some(now), true)] {
+            let found = silent(&inspection(vote), &seen);
+            assert_eq!(found.is_ghost(), is_ghost, "{found:?}");
+        }
+    }
 }

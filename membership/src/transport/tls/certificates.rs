@@ -336,6 +336,18 @@ impl Authority {
     }
 }
 
+/// When a certificate ends, in seconds since 1970; nothing else of it is checked.
+pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let far = UnixTime::since_unix_epoch(Duration::from_secs(FAR));
+    let usage = KeyUsage::server_auth();
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    // Times are checked before signatures are.
+    match certificate.verify_for_usage(&[], &[], &[], far, usage, None, None) {
+        Err(webpki::Error::CertExpired { not_after, .. }) => Some(not_after.as_secs()),
+        _ => Some(FAR),
+    }
+}
+
 fn reason(error: &webpki::Error) -> String {
     match error {
         webpki::Error::CertExpired { .. } => "has ended: renew it".to_owned(),

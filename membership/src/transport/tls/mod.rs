@@ -3,6 +3,7 @@
 //! the table. So the table says which key belongs to which silo, and nothing needs to be
 //! configured.
 
+mod at_address;
 mod certificates;
 mod clients;
 mod material;
@@ -13,7 +14,6 @@ mod verify;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use membership_core::{ClusterName, InstanceId};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -24,10 +24,9 @@ use rustls::server::{
 };
 use rustls::{ClientConfig, ConnectionCommon, ServerConfig, version};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, TlsConnector, TlsStream};
 
+pub use self::at_address::{certificate_at, instance_at};
 pub use self::certificates::{Certificates, CertificatesError};
 pub use self::clients::client_config;
 pub(super) use self::material::KeyProof;
@@ -233,25 +232,6 @@ fn provider() -> CryptoProvider {
         cipher_suites: suites.filter(|suite| suite.tls13().is_some()).collect(),
         ..ring::default_provider()
     }
-}
-
-/// Asks which process listens at an address: the instance whose key it proves, or none if what
-/// answers there proves nothing within `limit` (it is no silo, it hangs, or its security is `none`).
-/// Says nothing about the table, and is refused by the silo afterwards as a stranger.
-///
-/// # Errors
-/// There is no connection. [`io::ErrorKind::ConnectionRefused`]: nothing listens there.
-/// [`io::ErrorKind::TimedOut`]: no answer within `limit`.
-///
-/// Cancel safe.
-pub async fn instance_at(address: SocketAddr, limit: Duration) -> io::Result<Option<InstanceId>> {
-    let stream = timeout(limit, TcpStream::connect(address)).await??;
-    let tls = Tls::new().map_err(io::Error::other)?;
-    let secured = timeout(limit, tls.dial(stream, address, None)).await;
-    Ok(match secured.ok().and_then(Result::ok).map(|s| s.peer) {
-        Some(Proven::Key(instance)) => Some(instance),
-        _ => None,
-    })
 }
 
 impl std::fmt::Debug for Tls {
