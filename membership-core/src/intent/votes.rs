@@ -18,7 +18,7 @@ use crate::{
 /// How many votes beyond the needed number a row keeps as evidence.
 const SPARE_VOTES: usize = 3;
 
-/// How many votes declare a silo dead at this version: the number in the shared settings, but at
+/// How many votes declare a silo dead in a commit on this version: the number in the shared settings, but at
 /// most half of the live silos (rounded up) and at least one. Live = Active and not in `stale`.
 #[must_use]
 pub fn needed_votes(snapshot: &Snapshot, stale: &BTreeSet<SiloAddress>) -> u32 {
@@ -113,7 +113,8 @@ struct Ballot<'a, 'b> {
 
 impl<'a, 'b> Ballot<'a, 'b> {
     fn new(working: &'a Working<'b>, context: &'a Context<'b>, entry: &MembershipEntry) -> Self {
-        let needed = needed_votes(working.after(), &context.stale) as usize;
+        // The deaths of this commit make no other death cheaper.
+        let needed = needed_votes(working.before(), &context.stale) as usize;
         Self {
             working,
             context,

@@ -243,6 +243,25 @@ fn a_vote_kills_when_fewer_are_needed_than_before() {
 }
 
 #[test]
+fn the_deaths_of_a_commit_make_no_other_death_cheaper() {
+    let mut rows = actives(1..=3);
+    rows.push(entry(silo(4), SiloStatus::Joining));
+    let t = table(rows);
+    let batch = [
+        suspect(silo(1), silo(3)),
+        suspect(silo(2), silo(3)),
+        suspect(silo(1), silo(4)),
+    ];
+    let applied = run(&t, &batch);
+    assert_eq!(cause(&applied, silo(3)), Some(CauseOfDeath::Voted));
+    assert_eq!(cause(&applied, silo(4)), None);
+    // The next commit has only two live silos, of which one suffices.
+    let t = after(&t, &applied, &LIMITS);
+    let next = run(&t, &[suspect(silo(2), silo(4))]);
+    assert_eq!(cause(&next, silo(4)), Some(CauseOfDeath::Voted));
+}
+
+#[test]
 fn a_vote_counts_when_clocks_differ() {
     let hour = Duration::from_secs(3600);
     for at in [NOW.wall.minus(hour), NOW.wall.plus(hour)] {
