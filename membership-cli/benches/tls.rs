@@ -1,6 +1,6 @@
 //! What TLS costs between two silos: `cargo bench -p membership-cli --bench tls`.
 //!
-//! Two transports on loopback, once with TLS (`Security::table`) and once without
+//! Two transports on loopback, each with a thread of its own, once with TLS (`Security::table`) and once without
 //! (`Security::none`). One sends probes, the other answers them: one probe at a time for the round
 //! trip, and 64 at a time for messages per second. Both pairs take turns, and the medians of the
 //! turns are compared. Fails if TLS needs more than 1.3 times the time.
@@ -24,6 +24,7 @@ use membership_core::{
     ClusterName, ClusterView, InstanceId, MembershipEntry, Row, SharedSettings, SiloAddress,
     SiloStatus, Snapshot, TableId, VersionRow, WallTime,
 };
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 const LIMIT: f64 = 1.3;
@@ -39,16 +40,17 @@ fn main() -> ExitCode {
         println!("not measured: run it with `cargo bench`");
         return ExitCode::SUCCESS;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    if runtime.block_on(measure()) {
+    if runtime().block_on(measure()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Of one thread, as the program has it.
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().expect("a runtime")
 }
 
 async fn measure() -> bool {
@@ -104,9 +106,21 @@ struct End {
 impl Pair {
     async fn new(security: Security) -> Self {
         let (asks, messages) = End::new(security.clone()).await;
-        let (answers, asked) = End::new(security).await;
-        let rows = [&asks, &answers].map(|end| {
-            let mut row = MembershipEntry::new(end.silo, end.instance, WallTime::default());
+        let (there, here) = (oneshot::channel(), oneshot::channel());
+        // The other silo has a thread of its own.
+        std::thread::spawn(move || {
+            runtime().block_on(async {
+                let (answers, asked) = End::new(security).await;
+                let known = (answers.silo, answers.instance);
+                there.0.send(known).expect("it is awaited");
+                let view = here.1.await.expect("it is sent");
+                answers.transport.update(Some(answers.silo), &view);
+                answers.answer(asked).await;
+            });
+        });
+        let answers = there.1.await.expect("a silo");
+        let rows = [(asks.silo, asks.instance), answers].map(|(silo, instance)| {
+            let mut row = MembershipEntry::new(silo, instance, WallTime::default());
             row.status = SiloStatus::Active;
             Row::encode(row)
         });
@@ -114,15 +128,12 @@ impl Pair {
         let token = version.token(&[]);
         let snapshot = Snapshot::new(token, version, rows.into_iter().collect());
         let view = ClusterView::confirmed(snapshot, None);
-        for end in [&asks, &answers] {
-            end.transport.update(Some(end.silo), &view);
-        }
-        let silo = answers.silo;
-        tokio::spawn(answers.answer(asked));
+        asks.transport.update(Some(asks.silo), &view);
+        here.0.send(view).expect("it is awaited");
         let mut pair = Self {
             asks,
             messages,
-            answers: silo,
+            answers: answers.0,
             nonce: 0,
         };
         // Connects, and warms up.

@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         adopting_shared(),
         adopting_from_rows(),
         choosing_targets(),
+        finding_owners(),
     ] {
         good &= line.print();
     }
@@ -344,5 +345,32 @@ fn choosing_targets() -> Line {
         a,
         b,
         limit: Some(12.0),
+    }
+}
+
+/// A map of as many entries is looked up beside it, because both must read memory.
+fn finding_owners() -> Line {
+    const KEYS: u32 = 1_000;
+    let view = ClusterView::new(table(LARGE));
+    let hashes: Vec<u64> = (0..u64::from(LARGE))
+        .map(|i| i.wrapping_mul(0x9e37_79b9))
+        .collect();
+    let owner = |key: u32| drop(black_box(view.owner(key.to_be_bytes())));
+    owner(0);
+    let (a, b) = alternate(
+        31,
+        || each(KEYS, owner),
+        || {
+            each(KEYS, |key| {
+                let mixed = hashes.iter().map(|hash| hash ^ u64::from(key));
+                drop(black_box(mixed.max()));
+            })
+        },
+    );
+    Line {
+        name: "the owner of a key among 10,000 / the largest of as many numbers",
+        a,
+        b,
+        limit: None,
     }
 }

@@ -8,11 +8,12 @@ pub use changes::{Change, ChangeKind};
 pub use delta::{Delta, DeltaError};
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+use self::owner::Owners;
 use crate::{MembershipEntry, MonoTime, SiloAddress, SiloStatus, Snapshot, TableId, VersionToken};
 
 /// The members of a cluster as of one version of its table.
@@ -27,6 +28,8 @@ pub struct ClusterView {
     snapshot: Snapshot,
     /// Shared by all clones of this view.
     confirmation: Arc<Confirmation>,
+    /// Made when it is first asked for, and shared like the confirmation.
+    owners: Arc<OnceLock<Owners>>,
 }
 
 /// What is known of a view by contact with the table.
@@ -76,6 +79,7 @@ impl ClusterView {
         Self {
             snapshot,
             confirmation: Arc::default(),
+            owners: Arc::default(),
         }
     }
 
@@ -93,6 +97,7 @@ impl ClusterView {
         Self {
             snapshot,
             confirmation: self.confirmation.clone(),
+            owners: Arc::default(),
         }
     }
 
