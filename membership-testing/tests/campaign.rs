@@ -170,7 +170,7 @@ fn regressions_hold() {
     // of the check). A backup in which a silo was not Dead was restored, and then one in which it
     // was: the silo learned of its death from a conflict (P4, a bug of the check). A removal that
     // was split doubled with each conflict: the waiting part was sent again with the whole (out of
-    // memory).
+    // memory). A silo waited for the table while another one took its address, and joined (P7).
     for (silos, seed) in [
         (20, 207_780_380),
         (20, 207_780_266),

@@ -29,7 +29,7 @@ impl Joiner {
         if nonce != self.nonce {
             return;
         }
-        self.met_myself = true;
+        self.met_myself = Some(ctx.mono());
         if self.stage == Stage::MeetMyself {
             self.go_on(ctx, writer);
         }

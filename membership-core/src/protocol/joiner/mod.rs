@@ -55,8 +55,8 @@ pub(crate) struct Joiner {
     stage: Stage,
     began: MonoTime,
     nonce: u64,
-    /// The advertised address has led to this process.
-    met_myself: bool,
+    /// When the advertised address last led to this process.
+    met_myself: Option<MonoTime>,
     call: Option<CallId>,
     /// Older rows of other hosts at this silo's address whose heartbeat stood still while it was
     /// watched.
@@ -167,7 +167,12 @@ impl Joiner {
     ) -> Step {
         match &mut self.stage {
             Stage::FirstRead if !ctx.has_cluster_key() => self.fail(ctx, JoinError::NoClusterKey),
-            Stage::FirstRead if !self.met_myself => {
+            // While the table was away for long, another process may have taken the address.
+            Stage::FirstRead
+                if self
+                    .met_myself
+                    .is_none_or(|met| sent.since(met) > ctx.failure_window()) =>
+            {
                 self.stage = Stage::MeetMyself;
                 self.meet_myself(ctx);
                 Step::Nothing

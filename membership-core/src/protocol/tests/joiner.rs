@@ -216,6 +216,28 @@ fn an_activation_at_the_deadline_completes_the_join_unless_stopped() {
     }
 }
 
+/// While it waited for the table, another process may have taken its address.
+#[test]
+fn a_silo_that_waited_for_the_table_asks_again_who_is_at_its_address() {
+    let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
+    joiner.start(&mut ctx);
+    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
+        panic!("it asks who is there")
+    };
+    joiner.on_met_myself(&mut ctx, &mut writer, nonce);
+    ctx.now.mono = ctx.now.mono + ctx.failure_window() + secs(1);
+    joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
+    believe(&mut ctx, snapshot(5, Vec::new()));
+    let now = ctx.now.mono;
+    joiner.on_read(&mut ctx, &mut writer, now, None);
+    assert!(!inserts(&writer));
+    let asked = sent(&mut ctx).pop();
+    assert!(matches!(asked, Some((None, Message::Identify { .. }))));
+    joiner.on_met_myself(&mut ctx, &mut writer, nonce);
+    joiner.on_read(&mut ctx, &mut writer, now, None);
+    assert!(inserts(&writer));
+}
+
 #[test]
 fn the_table_sets_the_deadline_of_a_join() {
     let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
