@@ -23,6 +23,7 @@ mod attacks {
     pub mod transport;
     pub mod watch;
 
+    mod certificates;
     mod confirmation;
     mod dial;
     mod far_ahead;

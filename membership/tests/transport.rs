@@ -8,6 +8,7 @@ mod transport_cases {
     mod certificates;
     mod exchange;
     mod hostile;
+    mod impostors;
     mod inbox;
     mod large;
     mod restart;

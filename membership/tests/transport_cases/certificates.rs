@@ -15,17 +15,17 @@ use rcgen::{
 use super::strangers::reaches;
 use super::support::{Peer, any_port};
 
-const CLUSTER: &str = "membership://default/test";
+pub const CLUSTER: &str = "membership://default/test";
 
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(pub CertifiedIssuer<'static, KeyPair>);
 
 /// What a certificate says.
-struct Says {
-    cluster: &'static str,
-    ip: &'static str,
+pub struct Says {
+    pub cluster: &'static str,
+    pub ip: &'static str,
     /// The first and the last year.
-    years: (i32, i32),
-    usages: Vec<ExtendedKeyUsagePurpose>,
+    pub years: (i32, i32),
+    pub usages: Vec<ExtendedKeyUsagePurpose>,
 }
 
 impl Default for Says {
@@ -40,7 +40,7 @@ impl Default for Says {
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name = DistinguishedName::new();
@@ -48,7 +48,7 @@ impl Authority {
     }
 
     /// Writes its certificate, and one that it signs, into a folder.
-    fn write(&self, folder: &Path, says: Says) {
+    pub fn write(&self, folder: &Path, says: Says) {
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![
             SanType::URI(says.cluster.try_into().unwrap()),
@@ -66,13 +66,13 @@ impl Authority {
     }
 }
 
-fn read(folder: &Path) -> Certificates {
+pub fn read(folder: &Path) -> Certificates {
     let file = |name| folder.join(name);
     Certificates::files(file("ca.pem"), file("cert.pem"), file("key.pem")).unwrap()
 }
 
 /// The certificates of a silo, in a folder of its own that may go afterwards.
-fn signed(authority: &Authority, says: Says) -> Certificates {
+pub fn signed(authority: &Authority, says: Says) -> Certificates {
     signed_and_trusting(authority, authority, says)
 }
 
@@ -85,14 +85,14 @@ fn signed_and_trusting(by: &Authority, other: &Authority, says: Says) -> Certifi
     read(folder.path())
 }
 
-async fn peer(number: u128, certificates: Certificates) -> Peer {
+pub async fn peer(number: u128, certificates: Certificates) -> Peer {
     let mut config = TcpConfig::default();
     config.security = Security::table().with_certificates(certificates);
     Peer::with(number, any_port(), "test", config).await
 }
 
 /// Dials, and gives the reason why that failed: at this side, and whether the other one counts it.
-async fn is_refused(a: &mut Peer, b: &Peer) -> String {
+pub async fn is_refused(a: &mut Peer, b: &Peer) -> String {
     let before = b.transport.stats();
     a.send(
         Destination::Fresh(b.endpoint()),

@@ -32,13 +32,17 @@ use super::{ALPN, provider};
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A time in the year 9999, in seconds since 1970: no certificate lasts longer.
 const FAR: u64 = 253_370_764_800;
+/// The most certificates between one and its authority. A search of a way through many takes
+/// seconds, and a stranger would choose them.
+const MOST_BETWEEN: usize = 3;
 
 /// Certificates (X.509) that every silo of a cluster needs besides the table: where an authority
 /// decides which machines may take part.
 ///
-/// A silo's certificate must be signed by the authority (those between may be in its file), name the
-/// cluster as the URI `membership://service/cluster` among its subject alternative names, and the
-/// address that others dial as an IP address, unless [any address](Self::at_any_address) will do.
+/// A silo's certificate must be signed by the authority (up to three between may be in its file),
+/// name the cluster as the URI `membership://service/cluster` among its subject alternative names,
+/// and the address that others dial as an IP address, unless [any address](Self::at_any_address)
+/// will do.
 /// Where it lists extended key usages, `serverAuth` and `clientAuth` must be among them.
 ///
 /// The files are PEM. A running silo looks at them every 30 s: new connections use what it finds,
@@ -294,6 +298,9 @@ impl Authority {
         now: UnixTime,
         usage: KeyUsage,
     ) -> Result<(), webpki::Error> {
+        if between.len() > MOST_BETWEEN {
+            return Err(webpki::Error::MaximumPathDepthExceeded);
+        }
         EndEntityCert::try_from(certificate)?
             .verify_for_usage(
                 self.algorithms.all,
@@ -357,6 +364,9 @@ fn reason(error: &webpki::Error) -> String {
         }
         webpki::Error::RequiredEkuNotFoundContext(_) => {
             "must be for serverAuth and clientAuth".to_owned()
+        }
+        webpki::Error::MaximumPathDepthExceeded => {
+            format!("comes with more than {MOST_BETWEEN} others between it and the authority")
         }
         error => format!("cannot be used: {error}"),
     }
