@@ -27,7 +27,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-use super::certificates::{Authority, CLUSTER, Says, peer, signed};
+use super::certificates::{Authority, CLUSTER, Says, peer, read, signed};
 use super::strangers::reaches;
 use super::support::{Peer, any_port};
 
@@ -371,6 +371,36 @@ async fn a_maze_of_certificates_costs_little() {
         assert!(told.took < Duration::from_millis(500), "{:?}", told.took);
     }
     reaches(&mut b, &mut a).await;
+}
+
+#[test]
+fn a_certificate_ends_with_the_first_of_its_chain() {
+    let authority = Authority::new();
+    let between_key = KeyPair::generate().unwrap();
+    let mut between = CertificateParams::default();
+    between.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    between.distinguished_name = named("between");
+    between.not_after = date_time_ymd(2030, 1, 1);
+    let signed = between
+        .clone()
+        .signed_by(&between_key, &authority.0)
+        .unwrap();
+    let issuer = Issuer::new(between, &between_key);
+    let key = KeyPair::generate().unwrap();
+    let mut leaf = params("127.0.0.1", CLUSTER);
+    leaf.not_after = date_time_ymd(2100, 1, 1);
+    let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name, text: String| std::fs::write(folder.path().join(name), text).unwrap();
+    write("ca.pem", authority.0.pem());
+    write("cert.pem", [leaf.pem(), signed.pem()].concat());
+    write("key.pem", key.serialize_pem());
+    let left = read(folder.path()).valid_for();
+    let years = left.as_secs() / (365 * 24 * 3600);
+    assert!(
+        years < 10,
+        "the one between ends in 2030, not in {years} years"
+    );
 }
 
 #[tokio::test]

@@ -335,10 +335,16 @@ impl Authority {
             verify(UnixTime::now(), usage)
                 .map_err(|error| format!("the certificate {}", reason(&error)))?;
         }
-        let far = UnixTime::since_unix_epoch(Duration::from_secs(FAR));
-        match verify(far, KeyUsage::server_auth()) {
-            Err(webpki::Error::CertExpired { not_after, .. }) => Ok(not_after.as_secs()),
-            _ => Ok(FAR),
+        // Each look tells the end of one that has ended by then, not of the first one.
+        let mut ends = FAR;
+        loop {
+            let then = UnixTime::since_unix_epoch(Duration::from_secs(ends));
+            match verify(then, KeyUsage::server_auth()) {
+                Err(webpki::Error::CertExpired { not_after, .. }) if not_after.as_secs() < ends => {
+                    ends = not_after.as_secs();
+                }
+                _ => return Ok(ends),
+            }
         }
     }
 }
