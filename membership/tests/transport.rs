@@ -11,6 +11,7 @@ mod transport_cases {
     mod impostors;
     mod inbox;
     mod large;
+    mod newcomers;
     mod restart;
     mod standing;
     mod strangers;

@@ -403,6 +403,41 @@ fn a_certificate_ends_with_the_first_of_its_chain() {
     );
 }
 
+/// The other side believes for ever; this one has had another authority for a while.
+#[tokio::test]
+async fn a_connection_ends_although_its_peer_keeps_it() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().unwrap();
+    old.write(folder.path(), Says::default());
+    let mut config = TcpConfig::default();
+    let certificates = read(folder.path());
+    config.security = Security::table().with_certificates(certificates.clone());
+    config.max_age = Duration::from_millis(500);
+    let mut a = Peer::with(1, any_port(), "test", config).await;
+    let mut b = peer(2, signed(&old, Says::default())).await;
+    a.probe(b.endpoint(), 1);
+    super::support::answer(&mut b).await;
+    a.message().await;
+    new.write(folder.path(), Says::default());
+    certificates.reload().unwrap();
+    let begun = Instant::now();
+    let mut heard = Duration::ZERO;
+    for nonce in 2..40 {
+        a.probe(b.endpoint(), nonce);
+        let next = tokio::time::timeout(Duration::from_millis(100), b.inbox.recv()).await;
+        if let Ok(Some(membership::transport::Inbound::Message { .. })) = next {
+            heard = begun.elapsed();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let stats = a.transport.stats();
+    println!(
+        "still heard after {heard:?}, {} dials failed",
+        stats.dials_failed
+    );
+    assert!(heard < Duration::from_secs(2), "{heard:?}");
+}
+
 #[tokio::test]
 async fn a_certificate_for_something_else_is_refused() {
     let (authority, other) = (Authority::new(), Authority::new());

@@ -44,7 +44,7 @@ pub(super) async fn run(
         }
         () = link.surplus.notified() => "its peer has newer connections".to_owned(),
         () = link.expelled.notified() => "the table no longer names its peer or the key that it showed".to_owned(),
-        () = sleep(link.life()) => "it is old".to_owned(),
+        () = sleep(link.life) => "it is old".to_owned(),
         _ = end.wait_for(|p| *p == Phase::Closed) => "this silo stops".to_owned(),
     };
     tracing::debug!(link = link.id.0, peer_instance = %link.instance, why, "connection closed");

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use membership_core::InstanceId;
 use membership_core::protocol::PeerIdentity;
+use membership_core::{ClusterKeys, InstanceId};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadHalf, WriteHalf, split};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::counters::add;
 use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
+use super::roll::Standing;
 use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
 use crate::transport::tls::{self, Tls, is_of_certificate};
@@ -34,10 +35,13 @@ pub(super) struct Connection {
     pub(super) instance: InstanceId,
     /// The process at the other end, by its key.
     pub(super) peer: PeerIdentity,
+    /// What the confirmed view said of it when it was believed, and the keys of that view.
+    pub(super) standing: Standing,
+    pub(super) keys: ClusterKeys,
 }
 
 impl Connection {
-    fn new(mut stream: Stream, secured: Option<&Secured>, peer: &Introduction) -> Self {
+    fn new(mut stream: Stream, secured: Option<&Secured>, me: &Me, peer: &Introduction) -> Self {
         stream.trust();
         let (reader, writer) = split(stream);
         Self {
@@ -46,6 +50,8 @@ impl Connection {
             advertise: peer.advertise,
             instance: peer.instance,
             peer: Secured::identity(secured, peer),
+            standing: me.roll.standing(peer.instance),
+            keys: me.cluster_keys(),
         }
     }
 }
@@ -89,7 +95,7 @@ async fn introduce(
     let peer = handshake::dial(&mut stream, me, secured.as_ref())
         .await
         .map_err(|error| error.to_string())?;
-    Ok(Connection::new(stream, secured.as_ref(), &peer))
+    Ok(Connection::new(stream, secured.as_ref(), me, &peer))
 }
 
 /// A connection whose other end has proven nothing yet.
@@ -165,18 +171,19 @@ async fn be_introduced(shared: &Shared, stream: TcpStream) -> Result<Connection,
         }
     };
     let result = answer(shared, &mut stream, secured.as_ref()).await;
-    let peer = result.map_err(Refused::Handshake)?;
-    Ok(Connection::new(stream, secured.as_ref(), &peer))
+    let (me, peer) = result.map_err(Refused::Handshake)?;
+    Ok(Connection::new(stream, secured.as_ref(), &me, &peer))
 }
 
 async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     stream: &mut S,
     secured: Option<&Secured>,
-) -> Result<Introduction, HandshakeError> {
+) -> Result<(Me, Introduction), HandshakeError> {
     // As late as possible: the view may be newer than it was when the connection was made.
     let me = shared.me().ok_or(HandshakeError::TooEarly)?;
-    handshake::accept(stream, &me, secured).await
+    let peer = handshake::accept(stream, &me, secured).await?;
+    Ok((me, peer))
 }
 
 /// The handshake of an incoming connection.

@@ -133,6 +133,13 @@ impl Secured {
 }
 
 impl Me {
+    /// The keys of the newest confirmed view.
+    pub(super) fn cluster_keys(&self) -> ClusterKeys {
+        let view = self.view.as_ref().map(ClusterView::snapshot);
+        view.map(|view| view.version_row.core.cluster_keys())
+            .unwrap_or_default()
+    }
+
     /// What this side says.
     pub(super) fn introduce(&self, side: Side, secured: Option<&Secured>) -> Introduction {
         let (advertise, instance) = (self.advertise, self.instance);
@@ -142,10 +149,9 @@ impl Me {
             }),
             None => Vec::new(),
         };
-        let view = self.view.as_ref().map(ClusterView::snapshot);
-        let proofs = view.map(|view| prove(TABLE, &view.version_row.core.cluster_keys()));
+        let proofs = prove(TABLE, &self.cluster_keys());
         let secret = self.secret.as_ref().map(|keys| prove(SECRET, keys));
-        let (proofs, secret) = (proofs.unwrap_or_default(), secret.unwrap_or_default());
+        let secret = secret.unwrap_or_default();
         Introduction {
             advertise,
             instance,
@@ -226,16 +232,16 @@ impl Me {
                 return Err(HandshakeError::WrongSecret);
             }
         }
-        let Some(view) = &self.view else {
+        if self.view.is_none() {
             return Err(HandshakeError::TooEarly);
-        };
+        }
         let row = self.roll.endpoint(instance);
         let said = SocketAddr::new(advertise.ip().to_canonical(), advertise.port());
         if row.is_some_and(|endpoint| endpoint != said) {
             return Err(HandshakeError::OtherAddress);
         }
         let has_row = row.is_some();
-        let keys = view.snapshot().version_row.core.cluster_keys();
+        let keys = self.cluster_keys();
         let accepts = |said: &[&[u8]]| keys.accept(&peer.proofs, said);
         if has_row || self.said(TABLE, side, secured, advertise, instance, accepts) {
             Ok(())

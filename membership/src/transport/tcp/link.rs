@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use membership_core::InstanceId;
 use membership_core::protocol::{LinkId, PeerIdentity};
+use membership_core::{ClusterKeys, InstanceId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -52,6 +52,8 @@ pub(super) struct Link {
     standing: AtomicU8,
     /// Milliseconds after which it is made anew.
     age: AtomicU64,
+    /// How long it may live, whatever happens on it. The side that dialled makes it anew before.
+    pub(super) life: Duration,
 }
 
 /// What a link is made of.
@@ -67,10 +69,15 @@ pub(super) struct Ends {
     pub(super) idle: Duration,
     /// After this long it is made anew.
     pub(super) age: Duration,
+    /// After this long it ends.
+    pub(super) life: Duration,
+    /// What the confirmed view said of the peer when it was believed, and the keys of that view.
+    pub(super) standing: Standing,
+    pub(super) keys: ClusterKeys,
 }
 
 impl Link {
-    pub(super) fn new(id: LinkId, ends: Ends, queue: Arc<Queue>, standing: Standing) -> Self {
+    pub(super) fn new(id: LinkId, ends: Ends, queue: Arc<Queue>) -> Self {
         let link = Self {
             id,
             instance: ends.instance,
@@ -87,8 +94,9 @@ impl Link {
             surplus: Notify::new(),
             expelled: Notify::new(),
             incoming: ends.incoming,
-            standing: AtomicU8::new(standing as u8),
+            standing: AtomicU8::new(ends.standing as u8),
             age: AtomicU64::new(millis(ends.age)),
+            life: ends.life,
         };
         link.close_when_idle_for(ends.idle);
         link
@@ -119,13 +127,6 @@ impl Link {
 
     fn is_old(&self) -> bool {
         self.now() > self.age.load(Relaxed)
-    }
-
-    /// How long it may live, whatever happens on it. The side that dialled makes it anew with its
-    /// next message; the other side closes it only if that does not happen.
-    pub(super) fn life(&self) -> Duration {
-        let age = self.age.load(Relaxed);
-        Duration::from_millis(if self.incoming { age } else { u64::MAX / 4 })
     }
 
     /// What the confirmed view says of its peer. Without TLS nobody can be told apart.

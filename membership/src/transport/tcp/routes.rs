@@ -255,21 +255,20 @@ impl Shared {
     }
 
     /// The side that dialled makes a connection anew after three to four quarters of the maximum
-    /// age; the other side closes it some time after that, if need be.
+    /// age; either side closes it some time after that, if need be.
     fn ends(&self, connection: &Connection, incoming: bool, idle: Duration) -> Ends {
         let most = self.config.max_age;
-        let age = if incoming {
-            most + most / 8
-        } else {
-            let random = RandomState::new().hash_one(connection.instance) % 256;
-            most - most / 4 * u32::try_from(random).unwrap_or(0) / 256
-        };
+        let random = RandomState::new().hash_one(connection.instance) % 256;
+        let age = most - most / 4 * u32::try_from(random).unwrap_or(0) / 256;
         Ends {
             instance: connection.instance,
             peer: connection.peer,
             incoming,
             idle,
             age,
+            life: most + most / 8,
+            standing: connection.standing,
+            keys: connection.keys.clone(),
         }
     }
 

@@ -140,12 +140,9 @@ impl Shared {
         let mut state = self.state();
         let mut revoked = false;
         if let Some(me) = &mut state.me {
-            let keys = |view: &ClusterView| view.snapshot().version_row.core.cluster_keys();
-            revoked = me
-                .view
-                .as_ref()
-                .is_some_and(|old| !keys(view).include(&keys(old)));
+            let before = me.cluster_keys();
             (me.silo, me.view, me.roll) = (silo, Some(view.clone()), roll.clone());
+            revoked = !me.cluster_keys().include(&before);
         }
         for link in state.links.values() {
             link.judge(roll.standing(link.instance), revoked);
@@ -265,9 +262,11 @@ impl Shared {
 impl State {
     pub(super) fn add(&mut self, ends: Ends, queue: Arc<Queue>) -> Arc<Link> {
         self.last_link += 1;
-        let standing = self.roll.standing(ends.instance);
-        let link = Link::new(LinkId(self.last_link), ends, queue, standing);
-        let link = Arc::new(link);
+        let keys = self.me.as_ref().map(Me::cluster_keys).unwrap_or_default();
+        let revoked = !keys.include(&ends.keys);
+        let link = Arc::new(Link::new(LinkId(self.last_link), ends, queue));
+        // The view may have changed since the handshake.
+        link.judge(self.roll.standing(link.instance), revoked);
         self.links.insert(link.id, link.clone());
         link
     }

@@ -46,7 +46,7 @@ const MOST_BETWEEN: usize = 3;
 /// Where it lists extended key usages, `serverAuth` and `clientAuth` must be among them.
 ///
 /// The files are PEM. A running silo looks at them every 30 s: new connections use what it finds,
-/// and older ones end within the hour.
+/// and older ones end within 68 minutes.
 #[derive(Clone)]
 pub struct Certificates {
     files: Arc<Files>,

@@ -1,0 +1,83 @@
+//! Processes that have read the table, once, and have no row in it.
+
+use std::time::Duration;
+
+use membership::SiloStatus;
+use membership::transport::Transport;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::client::TlsStream;
+
+use super::certificates::{Authority, CLUSTER, Says, peer, signed};
+use super::impostors::{BINDING, Binding, Key, MARK, Shown, hello, params};
+use super::support::{DEADLINE, any_port, table_with};
+
+/// Introduces itself, and reads the answer, if there is one.
+async fn introduces_itself(stream: &mut TlsStream<TcpStream>, key: &Key) -> bool {
+    let (_, tls) = stream.get_ref();
+    let binding = tls.export_keying_material(Binding::default(), BINDING, None);
+    let says = hello(
+        key,
+        key.instance(),
+        (0, "default/test"),
+        any_port(),
+        binding.unwrap(),
+    );
+    stream.write_all(&says).await.unwrap();
+    let mut mark = [0; 8];
+    let read = timeout(DEADLINE, stream.read_exact(&mut mark)).await;
+    read.unwrap().is_ok() && mark == *MARK
+}
+
+#[tokio::test]
+async fn a_key_that_goes_during_a_handshake_is_gone() {
+    let authority = Authority::new();
+    let a = peer(1, signed(&authority, Says::default())).await;
+    let shown = Shown::by(&authority, &params("127.0.0.1", CLUSTER));
+    let key = Key::new();
+    let mut stream = shown.dial(a.endpoint()).await.unwrap();
+    sleep(Duration::from_millis(200)).await;
+    a.transport.update(Some(a.me), &table_with(&[[9; 32]], []));
+    introduces_itself(&mut stream, &key).await;
+    a.until(|s| s.accepted == 1 && s.open == 0).await;
+}
+
+/// Without a row a process may say any address, also that of a member.
+#[tokio::test]
+async fn a_claim_to_an_address_costs_one_dial() {
+    let authority = Authority::new();
+    let own = || signed(&authority, Says::default());
+    let mut a = peer(1, own()).await;
+    let mut v = peer(2, own()).await;
+    let both = [&a, &v].map(|p| (p.me, p.instance, SiloStatus::Active));
+    let table = table_with(&[[7; 32]], both);
+    for p in [&a, &v] {
+        p.transport.update(Some(p.me), &table);
+    }
+    a.probe(v.endpoint(), 0);
+    super::support::answer(&mut v).await;
+    a.message().await;
+    let shown = Shown::by(&authority, &params("127.0.0.1", CLUSTER));
+    let mut held = Vec::new();
+    let mut longest = Duration::ZERO;
+    for nonce in 1..=100 {
+        let mut stream = shown.dial(a.endpoint()).await.unwrap();
+        let (_, tls) = stream.get_ref();
+        let binding = tls.export_keying_material(Binding::default(), BINDING, None);
+        let key = Key::new();
+        let (instance, at) = (key.instance(), v.endpoint());
+        let says = hello(&key, instance, (0, "default/test"), at, binding.unwrap());
+        stream.write_all(&says).await.unwrap();
+        let mut mark = [0; 8];
+        stream.read_exact(&mut mark).await.unwrap();
+        held.push(stream);
+        let begun = std::time::Instant::now();
+        a.probe(v.endpoint(), nonce);
+        super::support::answer(&mut v).await;
+        a.message().await;
+        longest = longest.max(begun.elapsed());
+    }
+    println!("{longest:?}, {:?}", a.transport.stats());
+    println!("{:?}", v.transport.stats());
+}
