@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use membership::SiloStatus;
-use membership::transport::Transport;
+use membership::transport::{Security, TcpConfig, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -11,7 +11,8 @@ use tokio_rustls::client::TlsStream;
 
 use super::certificates::{Authority, CLUSTER, Says, peer, signed};
 use super::impostors::{BINDING, Binding, Key, MARK, Shown, hello, params};
-use super::support::{DEADLINE, any_port, table_with};
+use super::strangers::reaches;
+use super::support::{DEADLINE, Peer, any_port, table_with};
 
 /// Introduces itself, and reads the answer, if there is one.
 async fn introduces_itself(stream: &mut TlsStream<TcpStream>, key: &Key) -> bool {
@@ -41,6 +42,35 @@ async fn a_key_that_goes_during_a_handshake_is_gone() {
     a.transport.update(Some(a.me), &table_with(&[[9; 32]], []));
     introduces_itself(&mut stream, &key).await;
     a.until(|s| s.accepted == 1 && s.open == 0).await;
+}
+
+#[tokio::test]
+async fn newcomers_leave_room_for_members() {
+    let authority = Authority::new();
+    let mut config = TcpConfig::default();
+    let certificates = signed(&authority, Says::default());
+    config.security = Security::table().with_certificates(certificates);
+    config.max_incoming = 64;
+    let mut a = Peer::with(1, any_port(), "test", config).await;
+    let mut b = peer(2, signed(&authority, Says::default())).await;
+    let both = [&a, &b].map(|p| (p.me, p.instance, SiloStatus::Active));
+    let table = table_with(&[[7; 32]], both);
+    for p in [&a, &b] {
+        p.transport.update(Some(p.me), &table);
+    }
+    let shown = Shown::by(&authority, &params("127.0.0.1", CLUSTER));
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let Ok(mut stream) = shown.dial(a.endpoint()).await else {
+            break;
+        };
+        if !introduces_itself(&mut stream, &Key::new()).await {
+            break;
+        }
+        held.push(stream);
+    }
+    println!("{} newcomers are connected", held.len());
+    reaches(&mut b, &mut a).await;
 }
 
 /// Without a row a process may say any address, also that of a member.

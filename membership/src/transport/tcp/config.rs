@@ -22,7 +22,8 @@ pub struct TcpConfig {
     /// Default 2 min.
     pub idle_timeout: Duration,
     /// Incoming connections at a time, including those in their handshake; more are closed at once.
-    /// Default 4,096.
+    /// At most half of them are of processes that are not alive in the confirmed view. Default
+    /// 4,096.
     pub max_incoming: usize,
     /// Of these, connections in their handshake. Default 1,024.
     pub max_incoming_handshakes: usize,

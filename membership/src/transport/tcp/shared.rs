@@ -234,22 +234,15 @@ impl Shared {
             return;
         }
         let state = self.state();
-        let mut oldest: Option<&Arc<Link>> = None;
-        let mut count = 0;
-        for link in state.links.values() {
-            if link.peer == new.peer && link.incoming {
-                count += 1;
-                oldest = oldest.filter(|old| old.id < link.id).or(Some(link));
-            }
-        }
         // One that is Dead needs none but for its farewell.
         let most = match new.standing() {
             Standing::Dead => 1,
             Standing::Newcomer | Standing::Member => MAX_LINKS_OF_A_PEER,
         };
-        if let Some(link) = oldest.filter(|_| count > most) {
-            link.surplus.notify_one();
-        }
+        state.limit_incoming(most, |link| link.peer == new.peer);
+        // Who has read the table once can be many processes: room for members is left.
+        let most = self.config.max_incoming.div_ceil(2);
+        state.limit_incoming(most, |link| link.standing() != Standing::Member);
     }
 
     pub(super) fn forget(&self, link: &Link) {
@@ -269,6 +262,18 @@ impl State {
         link.judge(self.roll.standing(link.instance), revoked);
         self.links.insert(link.id, link.clone());
         link
+    }
+
+    /// Closes the oldest of some incoming connections if there are more than `most`.
+    fn limit_incoming(&self, most: usize, which: impl Fn(&Link) -> bool) {
+        let some = self.links.values().filter(|l| l.incoming && which(l));
+        let (count, oldest) = some.fold((0, None), |(count, oldest), link| {
+            let older = oldest.filter(|old: &&Arc<Link>| old.id < link.id);
+            (count + 1, older.or(Some(link)))
+        });
+        if let Some(link) = oldest.filter(|_| count > most) {
+            link.surplus.notify_one();
+        }
     }
 
     fn take_out(&mut self, id: LinkId) {
