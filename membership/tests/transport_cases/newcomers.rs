@@ -5,7 +5,7 @@ use std::time::Duration;
 use membership::SiloStatus;
 use membership::transport::{Security, TcpConfig, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
@@ -70,6 +70,22 @@ async fn newcomers_leave_room_for_members() {
         held.push(stream);
     }
     println!("{} newcomers are connected", held.len());
+    reaches(&mut b, &mut a).await;
+}
+
+#[tokio::test]
+async fn many_addresses_that_are_gone_keep_nobody_out() {
+    let (mut a, mut b) = (Peer::new(1).await, Peer::new(2).await);
+    let begun = std::time::Instant::now();
+    for n in 0..1030_u16 {
+        let [high, low] = n.to_be_bytes();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket
+            .bind(format!("127.9.{high}.{low}:0").parse().unwrap())
+            .unwrap();
+        drop(socket.connect(a.endpoint()).await.unwrap());
+    }
+    println!("{:?}, {:?}", begun.elapsed(), a.transport.stats());
     reaches(&mut b, &mut a).await;
 }
 

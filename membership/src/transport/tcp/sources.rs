@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How many addresses are remembered. Further ones wait until others have no handshake under way.
+/// How many addresses are remembered. Beyond it those without a handshake under way are forgotten.
 const MOST: usize = 1024;
 /// The time over which begun handshakes are counted.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -45,12 +45,6 @@ struct Source {
     since: Instant,
 }
 
-impl Source {
-    fn is_forgotten(&self, now: Instant) -> bool {
-        self.open.is_empty() && now - self.since >= WINDOW
-    }
-}
-
 /// A handshake under way; dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Handshake {
@@ -82,7 +76,7 @@ impl Sources {
         let from = host(from);
         let mut known = self.lock();
         if known.sources.len() >= MOST && !known.sources.contains_key(&from) {
-            known.sources.retain(|_, source| !source.is_forgotten(now));
+            known.sources.retain(|_, source| !source.open.is_empty());
             if known.sources.len() >= MOST {
                 return None;
             }
@@ -212,8 +206,7 @@ mod tests {
             .collect();
         assert!(sources.begin(address(1 << 20), BOUNDS, now).is_none());
         drop(held);
-        let later = now + WINDOW;
-        assert!(sources.begin(address(1 << 20), BOUNDS, later).is_some());
+        assert!(sources.begin(address(1 << 20), BOUNDS, now).is_some());
         assert_eq!(sources.lock().sources.len(), 1);
     }
 
