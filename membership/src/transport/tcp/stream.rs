@@ -49,11 +49,15 @@ impl AsyncRead for Metered {
                 "it sent too much before it proved who it is",
             )));
         }
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        if self.left != usize::MAX {
-            self.left = self.left.saturating_sub(buf.filled().len() - before);
+        if self.left == usize::MAX {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
         }
+        let most = self.left.min(buf.remaining());
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        ready!(Pin::new(&mut self.inner).poll_read(cx, &mut part))?;
+        let read = part.filled().len();
+        buf.advance(read);
+        self.left -= read;
         Poll::Ready(Ok(()))
     }
 }
@@ -130,5 +134,30 @@ impl AsyncWrite for Stream {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Secured(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn not_a_byte_more_of_a_stranger_is_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut stranger = TcpStream::connect(to).await.unwrap();
+        stranger
+            .write_all(&[0; 3 * MAX_FROM_STRANGERS])
+            .await
+            .unwrap();
+        let mut metered = Metered::new(listener.accept().await.unwrap().0, false);
+        let (mut taken, mut part) = (0, [0; 3000]);
+        while let Ok(read) = metered.read(&mut part).await {
+            taken += read;
+        }
+        assert_eq!(taken, MAX_FROM_STRANGERS);
     }
 }
