@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use membership::SiloStatus;
+use membership::protocol::{Destination, Message};
 use membership::transport::{Security, TcpConfig, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
@@ -87,6 +88,25 @@ async fn many_addresses_that_are_gone_keep_nobody_out() {
     }
     println!("{:?}, {:?}", begun.elapsed(), a.transport.stats());
     reaches(&mut b, &mut a).await;
+}
+
+#[tokio::test]
+async fn a_reason_of_the_other_side_is_one_line_as_it_stands() {
+    let listener = TcpListener::bind(any_port()).await.unwrap();
+    let mut a = Peer::plain(1).await;
+    let to = listener.local_addr().unwrap();
+    a.send(Destination::Fresh(to), Message::Probe { nonce: 1 });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let reason = "\u{202e}gnihton\u{2028}INFO it is a member\u{2066}\u{85}\n";
+    let length = u32::try_from(reason.len() + 1).unwrap().to_be_bytes();
+    let says = [&MARK[..], &length[..], &[1], reason.as_bytes()].concat();
+    stream.write_all(&says).await.unwrap();
+    let (_, why) = a.failure().await;
+    let odd: Vec<char> = why
+        .chars()
+        .filter(|c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+        .collect();
+    assert!(odd.is_empty(), "{odd:?} in {why:?}");
 }
 
 /// Without a row a process may say any address, also that of a member.

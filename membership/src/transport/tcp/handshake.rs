@@ -425,10 +425,15 @@ async fn read<S: AsyncRead + Unpin>(
     }
 }
 
-/// Text of the other side, made safe for a log.
+/// Text of the other side, made safe for a log: without what ends a line, controls a terminal or
+/// turns the direction of text.
 fn readable(text: &str) -> String {
+    let controls = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     text.chars()
         .take(MAX_REASON_CHARS)
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .map(|c| if controls(c) { '\u{fffd}' } else { c })
         .collect()
 }
