@@ -266,11 +266,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certificate
     }
 }
 
+/// Quotes nothing of the file: it may be a private key.
 fn unread(error: &pem::Error, what: &str) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::NoItemsFound => format!("it has no {what} in PEM"),
-        error => format!("damaged PEM: {error}"),
+        _ => "damaged PEM: a line is missing, cut, or joined with the next one".to_owned(),
     }
 }
 
