@@ -10,11 +10,13 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair, SanType,
 };
-use support::{Place, Ran};
+use support::silos::{Cluster, Process, port};
+use support::{Place, Ran, secs};
 
 const URI: &str = "membership://default/default";
 
@@ -55,6 +57,27 @@ fn refused(place: &Place, more: &[&str]) -> Ran {
     place.run(&args).expect(2)
 }
 
+#[test]
+fn a_certificate_that_other_silos_would_refuse_is_refused_at_the_start() {
+    let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
+    let folder = files.path();
+    let own = [127, 0, 0, 1];
+    for (uri, ip) in [
+        ("membership://billing/blue", own),
+        ("membership://default", own),
+        (URI, [10, 0, 0, 7]),
+    ] {
+        write_certificate(folder, uri, ip);
+        let ran = refused(&place, &borrowed(&tls(folder)));
+        let wanted = format!("`URI:{URI},IP:127.0.0.1`");
+        assert!(ran.err.contains(&wanted), "{ran:?}");
+        assert!(!ran.err.contains("firewall"), "{ran:?}");
+    }
+    // Without the address it will do where that is said.
+    let args = [tls(folder), vec!["--tls-bind=cluster".to_owned()]].concat();
+    Process::start(&place, port(), "local", &borrowed(&args)).address(secs(15));
+}
+
 /// Line breaks get lost where files travel through variables.
 #[test]
 fn nothing_of_a_private_key_is_shown_when_its_file_is_damaged() {
@@ -75,4 +98,40 @@ fn nothing_of_a_private_key_is_shown_when_its_file_is_damaged() {
         let shown = [&secret[..16], &bytes[..40]].map(|part| ran.err.contains(part));
         assert_eq!(shown, [false, false], "{ran:?}");
     }
+}
+
+/// The commands of docs/security.md, typed as they are there but for cluster and address.
+#[test]
+fn the_documented_openssl_commands_make_a_certificate_that_is_accepted() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        return;
+    }
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let blocks = document.split("```sh\n").skip(1);
+    let mut blocks = blocks.map(|rest| rest.split("```").next().unwrap());
+    let block = blocks.find(|block| block.contains("openssl req")).unwrap();
+    let script = block
+        .replace("10.0.0.7", "127.0.0.1")
+        .replace("billing/blue", "default/default");
+    assert_ne!(script, block);
+    let files = tempfile::tempdir().unwrap();
+    let run = Command::new("sh")
+        .args(["-e", "-c", &script])
+        .current_dir(files.path())
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let mut cluster = Cluster {
+        place: Place::new(),
+        preset: "local",
+        silos: Vec::new(),
+    };
+    let args = tls(files.path());
+    for _ in 0..2 {
+        let silo = Process::start(&cluster.place, port(), "local", &borrowed(&args));
+        cluster.silos.push(silo);
+    }
+    cluster.all_active(secs(15));
+    cluster.is_whole();
 }

@@ -281,7 +281,9 @@ impl Life {
             | StartError::AdvertiseMissing { .. }
             | StartError::AdvertiseUnspecified { .. } => Exit::Usage,
             StartError::Transport(
-                TransportError::Insecure { .. } | TransportError::SecretWithoutTls,
+                TransportError::Insecure { .. }
+                | TransportError::SecretWithoutTls
+                | TransportError::Certificate(_),
             ) => Exit::Usage,
             StartError::Transport(_) => Exit::CannotJoin,
             StartError::Join(error) => join_exit(error),

@@ -20,7 +20,7 @@ use super::starting::Starting;
 use super::state;
 use crate::TimedTable;
 use crate::transport::{
-    Hello, MessageInbox, Security, SiloKey, TcpConfig, TcpTransport, Transport,
+    Hello, MessageInbox, Security, SiloKey, TcpConfig, TcpTransport, Transport, TransportError,
 };
 
 /// A silo to start. Everything has a default, except the address to listen on (or a transport).
@@ -194,6 +194,8 @@ impl SiloBuilder {
             self.transport.is_none().then_some(self.listen).flatten(),
             self.advertise,
         )?;
+        let certificates = self.security.certificates().cloned();
+        let certificates = certificates.filter(|_| self.transport.is_none());
         let transport = match (self.transport, self.listen) {
             (Some(transport), _) => transport,
             (None, Some(listen)) => bind(listen, self.security, self.key, &self.config).await?,
@@ -204,6 +206,11 @@ impl SiloBuilder {
             None => InstanceId::new(u128::from_ne_bytes(random()?)),
         };
         let advertise = advertised(transport.local_endpoint(), self.advertise)?;
+        if let Some(certificates) = certificates {
+            certificates
+                .check_own(self.table.cluster(), advertise.ip())
+                .map_err(TransportError::Certificate)?;
+        }
         let mut info = self.info;
         if info.host_name.is_empty() {
             info.host_name = host_name();

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use super::CertificatesError;
+
 crate::debug_as_display!(TransportError);
 
 /// Why a transport did not start.
@@ -28,6 +30,9 @@ pub enum TransportError {
     /// A secret or certificates were given without TLS.
     #[error("a secret and certificates need TLS: leave security at `table`, or remove them")]
     SecretWithoutTls,
+    /// The silo's certificate does not name its cluster or its address.
+    #[error(transparent)]
+    Certificate(#[from] CertificatesError),
     /// `start` was called before.
     #[error("this transport was started before: every silo needs a transport of its own")]
     AlreadyStarted,

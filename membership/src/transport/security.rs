@@ -76,7 +76,7 @@ impl Security {
         self.secret.as_ref()
     }
 
-    pub(super) const fn certificates(&self) -> Option<&Certificates> {
+    pub(crate) const fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 

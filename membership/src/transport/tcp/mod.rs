@@ -143,13 +143,18 @@ impl Transport for TcpTransport {
         let listener = self.take_listener().ok_or(TransportError::AlreadyStarted)?;
         let phase = self.phase.subscribe();
         self.shared
-            .begin(hello, inbox.clone(), phase.clone(), runtime.clone());
+            .begin(hello.clone(), inbox.clone(), phase.clone(), runtime.clone());
         let security = &self.shared.config.security;
         if let Some(secret) = security.secret() {
             runtime.spawn(until_it_ends(keep_fresh(secret.clone()), phase.clone()));
         }
         if let Some(certificates) = security.certificates() {
-            let fresh = keep_certificates_fresh(certificates.clone());
+            if certificates.are_optional() {
+                tracing::warn!(
+                    "silos without a certificate are believed too: once all have one, start this silo without `--tls-optional`"
+                );
+            }
+            let fresh = keep_certificates_fresh(certificates.clone(), hello);
             runtime.spawn(until_it_ends(fresh, phase.clone()));
         }
         runtime.spawn(accept::accept_all(

@@ -35,6 +35,8 @@ const FAR: u64 = 253_370_764_800;
 /// The most certificates between one and its authority. A search of a way through many takes
 /// seconds, and a stranger would choose them.
 const MOST_BETWEEN: usize = 3;
+const NO_CERTIFICATE: &str = "it has no certificate in PEM";
+const BAD_KEY: &str = "the private key cannot be used: make one that is Ed25519, ECDSA (P-256 or P-384), or RSA with 2048 bits or more";
 
 /// Certificates (X.509) that every silo of a cluster needs besides the table: where an authority
 /// decides which machines may take part.
@@ -66,6 +68,8 @@ struct Files {
 pub(super) struct Material {
     pub(super) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
+    /// This silo's certificate.
+    own: CertificateDer<'static>,
     /// When the first certificate of this silo's chain ends, in seconds since 1970.
     ends: u64,
 }
@@ -127,12 +131,63 @@ impl Certificates {
     /// # Errors
     /// As [`files`](Self::files).
     pub fn reload(&self) -> Result<(), CertificatesError> {
-        let material = Arc::new(self.files.read()?);
-        *self
+        self.take(self.files.read()?);
+        Ok(())
+    }
+
+    /// The same for a silo: a certificate that other silos would refuse changes nothing either, if
+    /// the one before names the cluster and the address.
+    pub(super) fn reload_for(
+        &self,
+        cluster: &ClusterName,
+        address: IpAddr,
+    ) -> Result<(), CertificatesError> {
+        let new = self.files.read()?;
+        if let Err(error) = self.names(&new, cluster, address)
+            && self.check_own(cluster, address).is_ok()
+        {
+            return Err(error);
+        }
+        self.take(new);
+        Ok(())
+    }
+
+    fn take(&self, material: Material) {
+        let mut now = self
             .material
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = material;
-        Ok(())
+            .unwrap_or_else(PoisonError::into_inner);
+        *now = Arc::new(material);
+    }
+
+    /// Whether other silos, which dial this one at `address`, accept what its certificate names.
+    pub(crate) fn check_own(
+        &self,
+        cluster: &ClusterName,
+        address: IpAddr,
+    ) -> Result<(), CertificatesError> {
+        self.names(&self.material(), cluster, address)
+    }
+
+    fn names(
+        &self,
+        material: &Material,
+        cluster: &ClusterName,
+        address: IpAddr,
+    ) -> Result<(), CertificatesError> {
+        let checked = self.check_names(&material.own, cluster, Some(address));
+        checked.map_err(|_| {
+            let mut wanted = format!("URI:{}", uri(cluster));
+            if !self.at_any_address {
+                wanted.push_str(&format!(",IP:{}", address.to_canonical()));
+            }
+            CertificatesError {
+                path: self.files.certificate.clone(),
+                reason: format!(
+                    "other silos would refuse the certificate: among its subject alternative names it needs `{wanted}`"
+                ),
+            }
+        })
     }
 
     /// How long this silo's certificate, and those between it and the authority, are still valid.
@@ -144,8 +199,13 @@ impl Certificates {
 
     pub(super) fn warn_of_its_end(&self) {
         let left = self.valid_for();
-        if left < SOON {
-            let file = self.files.certificate.display().to_string();
+        let file = self.files.certificate.display().to_string();
+        if left.is_zero() {
+            tracing::error!(
+                file,
+                "the certificate of this silo has ended: other silos refuse its new connections; renew it"
+            );
+        } else if left < SOON {
             let days = left.as_secs() / (24 * 3600);
             tracing::warn!(file, days, "the certificate of this silo ends soon");
         }
@@ -205,17 +265,23 @@ impl Files {
         let authority = certificates(&self.authority)?;
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| of(&self.key, unread(&error, "private key")))?;
+            .map_err(|error| of(&self.key, unread(&error, "private key without a password")))?;
         let provider = Arc::new(provider());
-        let bad_key = |error: Error| of(&self.key, error.to_string());
+        let bad_key = |_| of(&self.key, BAD_KEY.to_owned());
         let key = provider.key_provider.load_private_key(key);
         let own = CertifiedKey::new(chain.clone(), key.map_err(bad_key)?);
-        own.keys_match().map_err(|_| {
-            let of_whom = self.certificate.display();
-            of(
-                &self.key,
-                format!("it is not the key of the certificate in {of_whom}"),
-            )
+        own.keys_match().map_err(|error| match error {
+            Error::InconsistentKeys(_) => {
+                let of_whom = self.certificate.display();
+                let why = format!("it is not the key of the certificate in {of_whom}");
+                of(&self.key, why)
+            }
+            // Not compared: the certificate cannot be read.
+            _ => {
+                let why = EndEntityCert::try_from(&chain[0]).err();
+                let why = why.map_or_else(|| error.to_string(), |error| reason(&error));
+                of(&self.certificate, format!("the certificate {why}"))
+            }
         })?;
 
         let signed_by = Arc::new(Authority {
@@ -225,6 +291,8 @@ impl Files {
         let own_chain = |why: String| of(&self.certificate, why);
         let ends = signed_by.ends(&chain).map_err(own_chain)?;
 
+        let leaf = chain.into_iter().next();
+        let leaf = leaf.ok_or_else(|| of(&self.certificate, NO_CERTIFICATE.to_owned()))?;
         let own = Arc::new(SingleCertAndKey::from(own));
         let other = |error: Error| of(&self.certificate, error.to_string());
         let mut client = ClientConfig::builder_with_provider(provider.clone())
@@ -248,6 +316,7 @@ impl Files {
         Ok(Material {
             client,
             server,
+            own: leaf,
             ends,
         })
     }
@@ -260,7 +329,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certificate
     };
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(list) if list.is_empty() => Err(error("it has no certificate in PEM".to_owned())),
+        Ok(list) if list.is_empty() => Err(error(NO_CERTIFICATE.to_owned())),
         Ok(list) => Ok(list),
         Err(why) => Err(error(unread(&why, "certificate"))),
     }
@@ -330,7 +399,7 @@ impl Authority {
 
     /// Checks this silo's own chain. When the first certificate of it ends.
     fn ends(&self, chain: &[CertificateDer<'_>]) -> Result<u64, String> {
-        let (own, between) = chain.split_first().ok_or("it has no certificate in PEM")?;
+        let (own, between) = chain.split_first().ok_or(NO_CERTIFICATE)?;
         let verify = |time, usage| self.verify(own, between, time, usage);
         for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
             verify(UnixTime::now(), usage)
@@ -374,6 +443,13 @@ fn reason(error: &webpki::Error) -> String {
         }
         webpki::Error::MaximumPathDepthExceeded => {
             format!("comes with more than {MOST_BETWEEN} others between it and the authority")
+        }
+        webpki::Error::UnsupportedCertVersion => {
+            "names nothing: sign it with its subject alternative names (`openssl x509 -extfile`)"
+                .to_owned()
+        }
+        webpki::Error::CaUsedAsEndEntity => {
+            "is that of an authority: a silo needs one that the authority has signed".to_owned()
         }
         error => format!("cannot be used: {error}"),
     }
@@ -472,3 +548,60 @@ impl PartialEq for Certificates {
     }
 }
 impl Eq for Certificates {}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair,
+        SanType,
+    };
+
+    use super::*;
+
+    /// Writes the three files, with a certificate that has these names.
+    fn write(folder: &Path, uri: &str, ip: IpAddr) {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        let key = KeyPair::generate().unwrap();
+        let authority = CertifiedIssuer::self_signed(params, key).unwrap();
+        let mut params = CertificateParams::default();
+        let uri = SanType::URI(uri.try_into().unwrap());
+        params.subject_alt_names = vec![uri, SanType::IpAddress(ip)];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        let write = |name, text: String| std::fs::write(folder.join(name), text).unwrap();
+        write("ca", authority.pem());
+        write("cert", certificate.pem());
+        write("key", key.serialize_pem());
+    }
+
+    #[test]
+    fn a_renewed_certificate_that_others_would_refuse_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, file) = (folder.path(), |name| folder.path().join(name));
+        let [here, there] = [1, 2].map(|last| IpAddr::from([127, 0, 0, last]));
+        let cluster = ClusterName::new("billing", "blue").unwrap();
+        write(path, "membership://billing/blue", here);
+        let certificates = Certificates::files(file("ca"), file("cert"), file("key")).unwrap();
+        for (uri, ip) in [
+            ("membership://billing/green", here),
+            ("membership://billing/blue", there),
+        ] {
+            write(path, uri, ip);
+            let before = certificates.material().own.clone();
+            let error = certificates.reload_for(&cluster, here).unwrap_err();
+            let wanted = "`URI:membership://billing/blue,IP:127.0.0.1`";
+            assert!(error.to_string().contains(wanted), "{error}");
+            assert_eq!(certificates.material().own, before);
+        }
+        let anywhere = certificates.clone().at_any_address();
+        anywhere.reload_for(&cluster, here).unwrap();
+        // One that is no worse than the one before is taken.
+        write(path, "membership://billing/blue", there);
+        certificates.reload_for(&cluster, here).unwrap();
+        write(path, "membership://billing/blue", here);
+        certificates.reload_for(&cluster, here).unwrap();
+        certificates.check_own(&cluster, here).unwrap();
+    }
+}

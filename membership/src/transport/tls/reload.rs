@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::{Certificates, Secret};
+use crate::transport::Hello;
 
 /// How often.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -16,15 +17,18 @@ pub(in crate::transport) async fn keep_fresh(secret: Secret) {
     keep("secret", move || secret.reload()).await;
 }
 
-/// The same for certificates.
-pub(in crate::transport) async fn keep_certificates_fresh(certificates: Certificates) {
-    let mut looks = 0;
+/// The same for certificates of the silo that introduces itself so.
+pub(in crate::transport) async fn keep_certificates_fresh(certificates: Certificates, silo: Hello) {
+    let (mut looks, mut had_ended) = (0, false);
     keep("certificates", move || {
         looks += 1;
-        if looks % A_DAY == 0 {
+        let result = certificates.reload_for(&silo.cluster, silo.advertise.ip());
+        let has_ended = certificates.valid_for().is_zero();
+        if looks % A_DAY == 0 || has_ended && !had_ended {
             certificates.warn_of_its_end();
         }
-        certificates.reload()
+        had_ended = has_ended;
+        result
     })
     .await;
 }
