@@ -100,6 +100,29 @@ fn nothing_of_a_private_key_is_shown_when_its_file_is_damaged() {
     }
 }
 
+#[test]
+fn a_secret_is_the_same_whatever_an_editor_puts_around_it() {
+    let mut cluster = Cluster {
+        place: Place::new(),
+        preset: "local",
+        silos: Vec::new(),
+    };
+    let files = tempfile::tempdir().unwrap();
+    let key = "0123456789abcdef".repeat(4);
+    for (name, text) in [
+        ("plain", key.clone()),
+        ("windows", format!("\u{feff}# ours\r\n  {key} \t\r\n\r\n")),
+    ] {
+        let file = files.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let option = format!("--secret-file={}", file.display());
+        let silo = Process::start(&cluster.place, port(), "local", &[&option]);
+        cluster.silos.push(silo);
+    }
+    cluster.all_active(secs(15));
+    cluster.is_whole();
+}
+
 /// The commands of docs/security.md, typed as they are there but for cluster and address.
 #[test]
 fn the_documented_openssl_commands_make_a_certificate_that_is_accepted() {

@@ -74,6 +74,8 @@ fn read(path: &Path) -> Result<ClusterKeys, SecretError> {
 
 /// The keys in the text of a file.
 pub(in crate::transport) fn parse(text: &str) -> Result<ClusterKeys, String> {
+    // The mark that some editors put before the first line. It belongs to no key.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let mut keys = Vec::new();
@@ -146,6 +148,18 @@ mod tests {
             "{error}"
         );
         assert_eq!(secret.keys().len(), 2, "the keys stay");
+    }
+
+    #[test]
+    fn what_an_editor_puts_around_a_key_belongs_to_no_key() {
+        let key = parse(ONE).unwrap();
+        for text in [
+            format!("\u{feff}{ONE}\r\n"),
+            format!("\u{feff}# ours, made in november\r\n\t{ONE} \r\n"),
+        ] {
+            assert_eq!(parse(&text).unwrap(), key, "{text:?}");
+        }
+        assert!(parse("\u{feff}# a comment, longer than any key must be").is_err());
     }
 
     #[test]
