@@ -9,11 +9,10 @@ use membership::transport::{Certificates, Secret, Security};
 use crate::exit::Failure;
 
 /// What certificates of other silos must name besides the cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Bind {
-    /// The address at which they are dialled.
-    #[default]
+    /// The address at which they are dialled: the default.
     Address,
     /// Nothing.
     Cluster,
@@ -36,7 +35,7 @@ pub(crate) struct SecurityTable {
     tls_ca: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
-    tls_bind: Bind,
+    tls_bind: Option<Bind>,
     tls_optional: bool,
 }
 
@@ -87,7 +86,18 @@ impl SecurityTable {
             args.tls_key.or(self.tls_key),
         );
         let mut certificates = match files {
-            (None, None, None) => return Ok(security),
+            (None, None, None) => {
+                return match args.tls_optional
+                    || self.tls_optional
+                    || args.tls_bind.or(self.tls_bind).is_some()
+                {
+                    // Whoever writes this believes that the silo has certificates.
+                    true => Err(Failure::usage(
+                        "--tls-bind and --tls-optional mean nothing without certificates: give --tls-ca, --tls-cert and --tls-key too, or leave them out (tls_bind and tls_optional in [security])",
+                    )),
+                    false => Ok(security),
+                };
+            }
             (Some(authority), Some(certificate), Some(key)) => {
                 Certificates::files(authority, certificate, key)
                     .map_err(|e| Failure::usage(e.to_string()))?
@@ -98,7 +108,7 @@ impl SecurityTable {
                 ));
             }
         };
-        if args.tls_bind.unwrap_or(self.tls_bind) == Bind::Cluster {
+        if args.tls_bind.or(self.tls_bind) == Some(Bind::Cluster) {
             certificates = certificates.at_any_address();
         }
         if args.tls_optional || self.tls_optional {
@@ -126,6 +136,27 @@ mod tests {
             ..args
         };
         assert_eq!(none.with(args).unwrap(), Security::insecure());
+    }
+
+    #[test]
+    fn what_needs_certificates_is_refused_without() {
+        for text in ["tls_optional = true", "tls_bind = \"address\""] {
+            let error = table(text).with(SecurityArgs::default()).unwrap_err();
+            assert!(error.message.contains("--tls-ca"), "{}", error.message);
+        }
+        for args in [
+            SecurityArgs {
+                tls_bind: Some(Bind::Cluster),
+                ..SecurityArgs::default()
+            },
+            SecurityArgs {
+                tls_optional: true,
+                insecure: true,
+                ..SecurityArgs::default()
+            },
+        ] {
+            assert!(table("").with(args).is_err());
+        }
     }
 
     #[test]
