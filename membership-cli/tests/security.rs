@@ -123,6 +123,26 @@ fn a_secret_is_the_same_whatever_an_editor_puts_around_it() {
     cluster.is_whole();
 }
 
+#[test]
+fn a_silo_that_is_set_up_otherwise_harms_none_and_is_told_what_to_compare() {
+    let cluster = Cluster::started(3, "local");
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("secret");
+    std::fs::write(&file, "0123456789abcdef".repeat(4)).unwrap();
+    let secret = format!("--secret-file={}", file.display());
+    for option in [secret.as_str(), "--insecure"] {
+        let mut other = Process::start(&cluster.place, port(), "local", &[option]);
+        let (code, err) = other.ends(secs(20));
+        assert_eq!(code, Some(3), "{err}");
+        for part in ["--secret-file", "--insecure", "membership why"] {
+            assert!(err.contains(part), "{part}: {err}");
+        }
+    }
+    for silo in &cluster.silos {
+        silo.sees_active(3, secs(5));
+    }
+}
+
 /// The commands of docs/security.md, typed as they are there but for cluster and address.
 #[test]
 fn the_documented_openssl_commands_make_a_certificate_that_is_accepted() {

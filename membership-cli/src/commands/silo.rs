@@ -316,6 +316,15 @@ fn in_flags(error: &StartError) -> String {
         StartError::Transport(TransportError::Insecure { address }) => format!(
             "--listen {address} is no loopback address, and `mode = \"none\"` allows no other: remove it, or add --insecure if nobody else reaches that network"
         ),
+        StartError::Transport(TransportError::SecretWithoutTls) => {
+            "a secret and certificates need TLS: leave out --insecure and `mode = \"none\"`, or what is named in [security] and by --secret-file and --tls-…".to_owned()
+        }
+        StartError::DeclaredDead(dead) => format!(
+            "{} was declared dead while it joined ({}): `membership why {}` shows who voted. If they never reached it, compare --advertise, --secret-file, --tls-… and --insecure with theirs, and look for a firewall",
+            dead.silo,
+            dead.cause(),
+            dead.silo
+        ),
         other => other.to_string(),
     }
 }

@@ -15,7 +15,7 @@ use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
 use super::roll::Standing;
 use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
-use crate::transport::tls::{self, Tls, is_of_certificate};
+use crate::transport::tls::{self, Tls, of_certificate};
 
 /// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a
 /// silo of a large cluster has thousands of connections that are mostly idle.
@@ -88,7 +88,7 @@ async fn introduce(
                 }
                 result => result,
             };
-            let secured = secured.map_err(|error| unsecured(&error))?;
+            let secured = secured.map_err(|error| unsecured(&error, tls.needs_certificates()))?;
             taken(secured, |stream| Stream::Secured(Box::new(stream)))
         }
     };
@@ -105,15 +105,20 @@ fn metered(shared: &Shared, stream: TcpStream) -> Metered {
 }
 
 /// Why there is no TLS connection, for people.
-fn unsecured(error: &io::Error) -> String {
+fn unsecured(error: &io::Error, needs_certificates: bool) -> String {
+    if let Some(why) = of_certificate(error) {
+        return why.to_owned();
+    }
     match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset if needs_certificates => {
+            "it closed the connection instead of TLS: it has no certificates (while a cluster moves to them, start this silo with `--tls-optional`), it is not a silo, it takes no more connections, or its security is `none`".to_owned()
+        }
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
             "it closed the connection instead of TLS: it is not a silo, it takes no more connections, or its security is `none`".to_owned()
         }
         io::ErrorKind::InvalidData => {
             format!("no TLS connection: {error}; it is not a silo, or its security differs")
         }
-        _ if is_of_certificate(error) => error.to_string(),
         _ => format!("no TLS connection: {error}"),
     }
 }
@@ -222,13 +227,17 @@ pub(super) async fn accept_handshake(
                     &counters.refused_secret
                 }
                 Refused::Handshake(HandshakeError::NoCertificate) => &counters.refused_certificate,
-                Refused::Tls(error) if is_of_certificate(error) => &counters.refused_certificate,
+                Refused::Tls(error) if of_certificate(error).is_some() => {
+                    &counters.refused_certificate
+                }
                 Refused::Handshake(HandshakeError::Version { .. }) => &counters.refused_version,
                 Refused::Handshake(_) | Refused::Tls(_) => &counters.refused_handshake,
             };
             add(counter, 1);
             let reason = match &refused {
-                Refused::Tls(error) => error.to_string(),
+                Refused::Tls(error) => {
+                    of_certificate(error).map_or_else(|| error.to_string(), str::to_owned)
+                }
                 Refused::Handshake(error) => error.to_string(),
             };
             tracing::debug!(?from, reason, "connection refused");

@@ -255,7 +255,9 @@ impl Me {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     /// The other side does not speak this protocol.
-    #[error("what answers there is not a silo")]
+    #[error(
+        "what answers there is not a silo, or one of the two speaks TLS and the other does not"
+    )]
     Foreign,
     /// The connection broke, or a frame was wrong.
     #[error("handshake failed: {0}")]
@@ -289,7 +291,7 @@ pub(super) enum HandshakeError {
     TooEarly,
     /// The other side closed the connection when it heard who this silo is.
     #[error(
-        "it closed the connection after this silo's introduction: it belongs to another cluster, demands a secret or a certificate, or one of the two has not read the table; its log says which"
+        "it closed the connection after this silo's introduction: it belongs to another cluster, demands a secret or a certificate, or one of the two has not read the table; its log says which, at level debug"
     )]
     Dismissed,
     /// No version in common.

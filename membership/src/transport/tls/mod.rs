@@ -219,10 +219,12 @@ fn binding_of<D>(connection: &ConnectionCommon<D>) -> Result<Binding, rustls::Er
     connection.export_keying_material(Binding::default(), BINDING, None)
 }
 
-/// Whether a connection failed for the certificate of the other side.
-pub(super) fn is_of_certificate(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|e| e.downcast_ref());
-    matches!(cause, Some(rustls::Error::General(_)))
+/// What is wrong with the certificate of the other side, if a connection failed for that.
+pub(super) fn of_certificate(error: &io::Error) -> Option<&str> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::General(why) => Some(why),
+        _ => None,
+    }
 }
 
 /// The cryptography of this crate, whatever the application has made its default: TLS 1.3 alone.
