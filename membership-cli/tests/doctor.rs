@@ -134,3 +134,28 @@ fn the_row_of_a_living_silo_is_not_removed_unasked() {
         assert!(silo.is_running());
     }
 }
+
+/// A row that somebody corrects by hand locks the cluster at the next commit; until then no silo
+/// notices.
+#[test]
+fn rows_that_were_changed_by_hand_are_named_before_a_commit_makes_it_worse() {
+    let mut cluster = Cluster::started(3, "local");
+    cluster.place.run(&["doctor"]).expect(0);
+    let silo = cluster.address(0);
+    let rename = |from: &str, to: &str| {
+        sql(
+            &cluster.place,
+            &format!(
+                "UPDATE membership_silo SET body = replace(body, '{from}', '{to}') \
+                 WHERE silo = '{silo}'"
+            ),
+        );
+    };
+    rename("\"silo_name\":\"", "\"silo_name\":\"x-");
+    let ran = cluster.place.run(&["doctor"]).expect(1);
+    assert!(ran.out.contains("without a commit"), "{ran:?}");
+    assert!(ran.out.contains("restart all of them"), "{ran:?}");
+    rename("\"silo_name\":\"x-", "\"silo_name\":\"");
+    cluster.place.run(&["doctor"]).expect(0);
+    cluster.is_whole();
+}

@@ -32,6 +32,14 @@ impl Snapshot {
         }
     }
 
+    /// Whether the rows are those that the last commit left. They are others if somebody changed
+    /// them in the store without a commit. None if whoever made the commit did not know all rows.
+    #[must_use]
+    pub fn is_as_committed(&self) -> Option<bool> {
+        let committed = self.version_row.content_hash()?;
+        Some(committed == self.rows.content_hash())
+    }
+
     /// The version.
     #[must_use]
     pub fn version(&self) -> u64 {

@@ -49,7 +49,9 @@ pub(super) async fn check(seen: &Watched, session: &mut Session) -> usize {
     for (left, silo) in shown.iter().take_while(|(left, _)| *left < SOON) {
         bad += 1;
         let text = match left.as_secs() {
-            0 => format!("that of {silo} has ended: renew it. Its connections end within the hour"),
+            0 => {
+                format!("that of {silo} has ended: renew it. Its connections end within 70 minutes")
+            }
             left => format!(
                 "that of {silo} ends in {}: renew it",
                 count(whole_days(left), "day")

@@ -30,7 +30,8 @@ pub(crate) struct Args {
     /// Do not ask
     #[arg(long, short, requires = "repair")]
     yes: bool,
-    /// Do not watch heartbeats for a period and a half; then ghosts are found by clocks alone
+    /// Do not watch heartbeats for a period and a half; then ghosts are found by clocks alone, and
+    /// certificates are not looked at
     #[arg(long)]
     quick: bool,
 }

@@ -212,7 +212,7 @@ pub(super) fn report_all(
         bad += 1;
         let text = format!(
             "none of {} has written a heartbeat: look at the store first (space, memory, the silos' \
-             permission to write). No silo is called a ghost for it",
+             permission to write), and into their logs. No silo is called a ghost for it",
             count(silent.len(), "silo")
         );
         report(session, Finding::Bad, "store", &text);
@@ -250,7 +250,8 @@ pub(super) fn report_all(
                 "silent",
                 format!(
                     "{silo} has not written a heartbeat for {silence}, but answers at its address \
-                     and proves its key: it is alive and cut off from the table. It is not evicted"
+                     and proves its key: it is alive and cut off from the table, or its log says \
+                     that the table is not the one it knew. It is not evicted"
                 ),
             ),
             (AtAddress::Another, _) => (
@@ -265,7 +266,7 @@ pub(super) fn report_all(
                 "silent",
                 format!(
                     "{silo} has not written a heartbeat for {silence}, but its address answers: it \
-                     may be alive and cut off from the table. It is not evicted"
+                     may be alive and cut off from the table, or stand still. It is not evicted"
                 ),
             ),
             (AtAddress::Unknown, _) => (
@@ -334,11 +335,23 @@ pub(super) fn report_damaged(
         );
         report(session, Finding::Bad, "row", &text);
     }
-    if damaged.is_empty() {
-        let text = format!("{}, none damaged", count(rows.len(), "row"));
-        report(session, Finding::Good, "rows", &text);
+    // A damaged row is one that the last commit did not leave, and is reported already.
+    if !damaged.is_empty() {
+        return damaged.len();
     }
-    damaged.len()
+    if inspection.snapshot.is_as_committed() == Some(false) {
+        let text = format!(
+            "they are not those of version {}: somebody changed or removed some without a commit. Undo \
+             that before the next commit; after it, a silo without a row stops, and where a row was \
+             changed all silos report table_rolled_back: then restart all of them",
+            inspection.snapshot.version()
+        );
+        report(session, Finding::Bad, "rows", &text);
+        return 1;
+    }
+    let text = format!("{}, none damaged", count(rows.len(), "row"));
+    report(session, Finding::Good, "rows", &text);
+    0
 }
 
 #[cfg(test)]
