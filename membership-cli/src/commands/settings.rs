@@ -21,7 +21,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     table: Shared,
     /// One JSON object
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 }
 
