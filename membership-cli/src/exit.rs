@@ -167,7 +167,12 @@ impl From<Infallible> for Failure {
 
 impl From<TableError> for Failure {
     fn from(error: TableError) -> Self {
-        Self::new(error.kind().into(), error.to_string())
+        let mut text = error.to_string();
+        if error.kind() == TableErrorKind::NotInitialized {
+            // Whoever has silos, and is told to start one, starts another cluster.
+            text.push_str("; if silos run, compare --table and --cluster with theirs");
+        }
+        Self::new(error.kind().into(), text)
     }
 }
 

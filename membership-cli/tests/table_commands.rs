@@ -265,13 +265,10 @@ fn delete_asks_for_the_name_and_then_nothing_is_left() {
     place
         .run(&["delete", "--cluster", "default", "--yes"])
         .expect(0);
-    assert!(
-        place
-            .run(&["status"])
-            .expect(5)
-            .err
-            .contains("not_initialized")
-    );
+    let err = place.run(&["status"]).expect(5).err;
+    for part in ["not_initialized", "compare --table and --cluster"] {
+        assert!(err.contains(part), "{err}");
+    }
 }
 
 #[test]
