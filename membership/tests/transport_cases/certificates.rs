@@ -77,7 +77,7 @@ pub fn signed(authority: &Authority, says: Says) -> Certificates {
 }
 
 /// The same for a silo that believes another authority too.
-fn signed_and_trusting(by: &Authority, other: &Authority, says: Says) -> Certificates {
+pub fn signed_and_trusting(by: &Authority, other: &Authority, says: Says) -> Certificates {
     let folder = tempfile::tempdir().unwrap();
     by.write(folder.path(), says);
     let both = [by.0.pem(), other.0.pem()].concat();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use membership::InstanceId;
 use membership::protocol::{Destination, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
-use membership::transport::{Security, TcpConfig, Transport};
+use membership::transport::{Certificates, Security, TcpConfig, Transport};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyIdMethod, KeyPair, SanType, date_time_ymd,
@@ -27,7 +27,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-use super::certificates::{Authority, CLUSTER, Says, peer, read, signed};
+use super::certificates::{Authority, CLUSTER, Says, peer, read, signed, signed_and_trusting};
 use super::strangers::reaches;
 use super::support::{Peer, any_port};
 
@@ -373,6 +373,28 @@ async fn a_maze_of_certificates_costs_little() {
     reaches(&mut b, &mut a).await;
 }
 
+#[tokio::test]
+async fn a_stranger_need_not_learn_the_name_of_the_cluster() {
+    // `printf %s default/test | sha256sum`
+    let hashed = Says {
+        cluster: "membership-sha256://d1a910fb5bf2f1def83a32eb910f761d269a6ad4573503a4500f8ccf718216e8",
+        ..Says::default()
+    };
+    let authority = Authority::new();
+    let mut a = peer(1, signed(&authority, hashed)).await;
+    let mut b = peer(2, signed(&authority, Says::default())).await;
+    reaches(&mut a, &mut b).await;
+    reaches(&mut b, &mut a).await;
+    let own = Shown::by(&Authority::new(), &CertificateParams::default());
+    let told = own.talk(a.endpoint(), |_| Vec::new()).await;
+    let all: Vec<u8> = told.certificates.iter().flat_map(|c| c.to_vec()).collect();
+    assert!(!all.is_empty());
+    for name in ["default", "test", CLUSTER] {
+        let tells = all.windows(name.len()).any(|w| w == name.as_bytes());
+        assert!(!tells, "its certificate names {name}");
+    }
+}
+
 #[test]
 fn a_certificate_ends_with_the_first_of_its_chain() {
     let authority = Authority::new();
@@ -621,4 +643,36 @@ async fn names_of_clusters_do_not_mix() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn an_authority_that_has_ended_signs_nothing_more() {
+    let mut old = CertificateParams::default();
+    old.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    old.distinguished_name = named("old");
+    old.not_after = date_time_ymd(2021, 1, 1);
+    let issuer = rcgen::CertifiedIssuer::self_signed(old, KeyPair::generate().unwrap()).unwrap();
+    let authority = Authority(issuer);
+    let folder = tempfile::tempdir().unwrap();
+    authority.write(folder.path(), Says::default());
+    let file = |name| folder.path().join(name);
+    let result = Certificates::files(file("ca.pem"), file("cert.pem"), file("key.pem"));
+    let error = result.unwrap_err().to_string();
+    assert!(
+        error.contains("every certificate of the authority has ended"),
+        "{error}"
+    );
+    // Beside another one it is not believed either.
+    let new = Authority::new();
+    let both = signed_and_trusting(&new, &authority, Says::default());
+    let mut a = peer(1, both).await;
+    for (by, is_believed) in [(&new, true), (&authority, false)] {
+        let shown = Shown::by(by, &params("127.0.0.1", CLUSTER));
+        let told = shown.talk(a.endpoint(), |_| Vec::new()).await;
+        let refused = told.handshake.as_ref().err();
+        let refused = refused.is_some_and(|why| why.contains("fatal alert"));
+        assert_eq!(refused, !is_believed, "{:?}", told.handshake);
+    }
+    let mut b = peer(2, signed(&new, Says::default())).await;
+    reaches(&mut b, &mut a).await;
 }

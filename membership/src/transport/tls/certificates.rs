@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use membership_core::ClusterName;
+use ring::digest::{SHA256, digest};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
@@ -190,7 +191,8 @@ impl Certificates {
         })
     }
 
-    /// How long this silo's certificate, and those between it and the authority, are still valid.
+    /// How long this silo's certificate, those between it and the authority, and the authority's
+    /// are still valid.
     #[must_use]
     pub fn valid_for(&self) -> Duration {
         let now = UnixTime::now().as_secs();
@@ -230,8 +232,9 @@ impl Certificates {
     ) -> Result<(), &'static str> {
         let certificate =
             EndEntityCert::try_from(certificate).map_err(|_| "its certificate is damaged")?;
-        let wanted = uri(cluster);
-        if !certificate.valid_uri_names().any(|name| name == wanted) {
+        let (plain, hashed) = (uri(cluster), hashed_uri(cluster));
+        let mut names = certificate.valid_uri_names();
+        if !names.any(|name| name == plain || name == hashed) {
             return Err("its certificate does not name this cluster");
         }
         match dialled.filter(|_| !self.at_any_address) {
@@ -254,6 +257,14 @@ fn uri(cluster: &ClusterName) -> String {
         }
     }
     uri
+}
+
+/// The same without telling it to those who do not know it: a silo shows its certificate to whoever
+/// connects.
+fn hashed_uri(cluster: &ClusterName) -> String {
+    let hash = digest(&SHA256, cluster.to_string().as_bytes());
+    let digits = hash.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    format!("membership-sha256://{}", digits.collect::<String>())
 }
 
 impl Files {
@@ -288,6 +299,10 @@ impl Files {
             anchors: anchors(&authority).map_err(|why| of(&self.authority, why))?,
             algorithms: provider.signature_verification_algorithms,
         });
+        if signed_by.anchors_at(UnixTime::now()).is_empty() {
+            let why = "every certificate of the authority has ended";
+            return Err(of(&self.authority, why.to_owned()));
+        }
         let own_chain = |why: String| of(&self.certificate, why);
         let ends = signed_by.ends(&chain).map_err(own_chain)?;
 
@@ -344,44 +359,69 @@ fn unread(error: &pem::Error, what: &str) -> String {
     }
 }
 
-fn anchors(authority: &[CertificateDer<'_>]) -> Result<Vec<TrustAnchor<'static>>, String> {
+/// A certificate of the authority.
+#[derive(Debug)]
+struct Anchor {
+    anchor: TrustAnchor<'static>,
+    /// In seconds since 1970. The anchor does not say it.
+    ends: u64,
+}
+
+fn anchors(authority: &[CertificateDer<'_>]) -> Result<Vec<Anchor>, String> {
     let anchor = |certificate| {
-        anchor_from_trusted_cert(certificate)
-            .map(|anchor| anchor.to_owned())
-            .map_err(|error| format!("a certificate of the authority cannot be used: {error}"))
+        let anchor = anchor_from_trusted_cert(certificate)
+            .map_err(|error| format!("a certificate of the authority cannot be used: {error}"))?;
+        Ok(Anchor {
+            anchor: anchor.to_owned(),
+            ends: end_of(certificate).unwrap_or(FAR),
+        })
     };
     authority.iter().map(anchor).collect()
+}
+
+/// Whether two certificates have one name. Each may then have signed the other, so that every
+/// signature is tried with every key.
+fn have_one_name(between: &[CertificateDer<'_>]) -> bool {
+    let anchors = between.iter().map(anchor_from_trusted_cert);
+    let names: Vec<_> = anchors.flatten().map(|anchor| anchor.subject).collect();
+    (1..names.len()).any(|at| names[..at].contains(&names[at]))
 }
 
 /// Accepts certificates of an authority. What they name is not decided here.
 #[derive(Debug)]
 struct Authority {
-    anchors: Vec<TrustAnchor<'static>>,
+    anchors: Vec<Anchor>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Authority {
+    /// The certificates of the authority that have not ended.
+    fn anchors_at(&self, now: UnixTime) -> Vec<TrustAnchor<'static>> {
+        let valid = self.anchors.iter().filter(|one| now.as_secs() < one.ends);
+        valid.map(|one| one.anchor.clone()).collect()
+    }
+
+    /// The end of the authority's certificate at the end of the way.
     fn verify(
         &self,
+        anchors: &[TrustAnchor<'static>],
         certificate: &CertificateDer<'_>,
         between: &[CertificateDer<'_>],
         now: UnixTime,
         usage: KeyUsage,
-    ) -> Result<(), webpki::Error> {
-        if between.len() > MOST_BETWEEN {
+    ) -> Result<u64, webpki::Error> {
+        if between.len() > MOST_BETWEEN || have_one_name(between) {
             return Err(webpki::Error::MaximumPathDepthExceeded);
         }
-        EndEntityCert::try_from(certificate)?
-            .verify_for_usage(
-                self.algorithms.all,
-                &self.anchors,
-                between,
-                now,
-                usage,
-                None,
-                None,
-            )
-            .map(drop)
+        let certificate = EndEntityCert::try_from(certificate)?;
+        let algorithms = self.algorithms.all;
+        let way =
+            certificate.verify_for_usage(algorithms, anchors, between, now, usage, None, None)?;
+        let mut ends = self
+            .anchors
+            .iter()
+            .filter(|one| one.anchor == *way.anchor());
+        Ok(ends.next().map_or(FAR, |one| one.ends))
     }
 
     /// The same for a peer. The text is for this silo's log; the peer learns only that the handshake
@@ -393,20 +433,23 @@ impl Authority {
         now: UnixTime,
         usage: KeyUsage,
     ) -> Result<(), Error> {
-        self.verify(certificate, between, now, usage)
+        self.verify(&self.anchors_at(now), certificate, between, now, usage)
+            .map(drop)
             .map_err(|error| Error::General(format!("its certificate {}", reason(&error))))
     }
 
     /// Checks this silo's own chain. When the first certificate of it ends.
     fn ends(&self, chain: &[CertificateDer<'_>]) -> Result<u64, String> {
         let (own, between) = chain.split_first().ok_or(NO_CERTIFICATE)?;
-        let verify = |time, usage| self.verify(own, between, time, usage);
+        let anchors = self.anchors_at(UnixTime::now());
+        let verify = |time, usage| self.verify(&anchors, own, between, time, usage);
+        let mut ends = FAR;
         for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
-            verify(UnixTime::now(), usage)
+            let authority = verify(UnixTime::now(), usage)
                 .map_err(|error| format!("the certificate {}", reason(&error)))?;
+            ends = ends.min(authority);
         }
         // Each look tells the end of one that has ended by then, not of the first one.
-        let mut ends = FAR;
         loop {
             let then = UnixTime::since_unix_epoch(Duration::from_secs(ends));
             match verify(then, KeyUsage::server_auth()) {
@@ -442,7 +485,9 @@ fn reason(error: &webpki::Error) -> String {
             "must be for serverAuth and clientAuth".to_owned()
         }
         webpki::Error::MaximumPathDepthExceeded => {
-            format!("comes with more than {MOST_BETWEEN} others between it and the authority")
+            format!(
+                "comes with more than {MOST_BETWEEN} others between it and the authority, or with two of one name"
+            )
         }
         webpki::Error::UnsupportedCertVersion => {
             "names nothing: sign it with its subject alternative names (`openssl x509 -extfile`)"
