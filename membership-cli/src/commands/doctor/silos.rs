@@ -34,6 +34,8 @@ pub(super) const DIALS: usize = 32;
 pub(super) struct Watched {
     /// Written meanwhile, with the time at which they were seen.
     pub(super) moved: BTreeMap<SiloAddress, (Heartbeat, WallTime)>,
+    /// How long they were watched.
+    pub(super) lasted: Duration,
 }
 
 /// Watches heartbeats until each has moved, for at most a period and a half.
@@ -54,7 +56,8 @@ pub(super) async fn watch(
         return Ok(seen);
     }
     let period = inspection.settings().i_am_alive_period;
-    let until = Instant::now() + period * 3 / 2;
+    let begun = Instant::now();
+    let until = begun + period * 3 / 2;
     if session.err.is_terminal() {
         session.err.line(format_args!(
             "watching heartbeats for up to {} …",
@@ -73,6 +76,7 @@ pub(super) async fn watch(
             }
         }
     }
+    seen.lasted = begun.elapsed();
     Ok(seen)
 }
 
@@ -190,7 +194,7 @@ pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool)
     rows.into_iter()
         .map(|e| Silent {
             silo: e.address,
-            silence: inspection.silence(e),
+            silence: inspection.silence(e) + seen.lasted,
             stale: inspection.seems_stale(e),
             at: at.get(&e.address).copied().unwrap_or(AtAddress::Unknown),
             others: Others::about(e, inspection, seen),

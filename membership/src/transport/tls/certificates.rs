@@ -71,6 +71,8 @@ pub(super) struct Material {
     pub(super) server: Arc<ServerConfig>,
     /// This silo's certificate.
     own: CertificateDer<'static>,
+    /// Those of the authority, and this silo's own with those between.
+    files: [Vec<CertificateDer<'static>>; 2],
     /// When the first certificate of this silo's chain ends, in seconds since 1970.
     ends: u64,
 }
@@ -137,20 +139,22 @@ impl Certificates {
     }
 
     /// The same for a silo: a certificate that other silos would refuse changes nothing either, if
-    /// the one before names the cluster and the address.
+    /// the one before names the cluster and the address. Whether the certificates are other ones than
+    /// before.
     pub(super) fn reload_for(
         &self,
         cluster: &ClusterName,
         address: IpAddr,
-    ) -> Result<(), CertificatesError> {
+    ) -> Result<bool, CertificatesError> {
         let new = self.files.read()?;
         if let Err(error) = self.names(&new, cluster, address)
             && self.check_own(cluster, address).is_ok()
         {
             return Err(error);
         }
+        let has_changed = new.files != self.material().files;
         self.take(new);
-        Ok(())
+        Ok(has_changed)
     }
 
     fn take(&self, material: Material) {
@@ -306,7 +310,7 @@ impl Files {
         let own_chain = |why: String| of(&self.certificate, why);
         let ends = signed_by.ends(&chain).map_err(own_chain)?;
 
-        let leaf = chain.into_iter().next();
+        let leaf = chain.first().cloned();
         let leaf = leaf.ok_or_else(|| of(&self.certificate, NO_CERTIFICATE.to_owned()))?;
         let own = Arc::new(SingleCertAndKey::from(own));
         let other = |error: Error| of(&self.certificate, error.to_string());
@@ -332,6 +336,7 @@ impl Files {
             client,
             server,
             own: leaf,
+            files: [authority, chain],
             ends,
         })
     }

@@ -14,7 +14,11 @@ const A_DAY: u32 = 24 * 3600 / 30;
 /// Reads the secret again, now and then, until it is dropped. New handshakes use what it finds at
 /// once; a file that cannot be used changes nothing, and is logged once.
 pub(in crate::transport) async fn keep_fresh(secret: Secret) {
-    keep("secret", move || secret.reload()).await;
+    keep("secret", move || {
+        let before = secret.keys();
+        secret.reload().map(|()| secret.keys() != before)
+    })
+    .await;
 }
 
 /// The same for certificates of the silo that introduces itself so.
@@ -33,9 +37,10 @@ pub(in crate::transport) async fn keep_certificates_fresh(certificates: Certific
     .await;
 }
 
+/// `reload` gives whether anything has changed.
 async fn keep<E: Display + Send + 'static>(
     what: &'static str,
-    mut reload: impl FnMut() -> Result<(), E> + Send + 'static,
+    mut reload: impl FnMut() -> Result<bool, E> + Send + 'static,
 ) {
     let mut last = None;
     loop {
@@ -45,6 +50,9 @@ async fn keep<E: Display + Send + 'static>(
             return;
         };
         reload = again;
+        if matches!(result, Ok(changed) if changed || last.is_some()) {
+            tracing::info!(what, "the files that are there now are in use");
+        }
         let error = result.err().map(|error| error.to_string());
         if let Some(error) = error.as_ref().filter(|error| last.as_ref() != Some(*error)) {
             tracing::warn!(
