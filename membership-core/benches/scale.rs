@@ -348,14 +348,16 @@ fn choosing_targets() -> Line {
     }
 }
 
-/// A map of as many entries is looked up beside it, because both must read memory.
+/// Beside the largest of as many numbers, because both read as much memory.
 fn finding_owners() -> Line {
     const KEYS: u32 = 1_000;
     let view = ClusterView::new(table(LARGE));
     let hashes: Vec<u64> = (0..u64::from(LARGE))
         .map(|i| i.wrapping_mul(0x9e37_79b9))
         .collect();
-    let owner = |key: u32| drop(black_box(view.owner(key.to_be_bytes())));
+    let owner = |key: u32| {
+        black_box(view.owner(key.to_be_bytes()));
+    };
     owner(0);
     let (a, b) = alternate(
         31,
@@ -363,7 +365,7 @@ fn finding_owners() -> Line {
         || {
             each(KEYS, |key| {
                 let mixed = hashes.iter().map(|hash| hash ^ u64::from(key));
-                drop(black_box(mixed.max()));
+                black_box(mixed.max());
             })
         },
     );

@@ -185,7 +185,7 @@ impl State {
             Some(place) => place,
             None => {
                 let may_run = |share: &&Share| !share.heavy && fits(share);
-                self.waiting.iter().position(|share| may_run(share))?
+                self.waiting.iter().position(may_run)?
             }
         };
         Some(self.waiting.remove(place))
