@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use membership_core::{
     ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
     Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer,
-    ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId,
-    VersionToken, WallTime,
+    ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableExt as _,
+    TableId, VersionToken, WallTime,
 };
+use tokio::time::timeout;
 
 use crate::suite::Suite;
 
@@ -168,6 +169,86 @@ pub fn insert_entry(on: &VersionToken, entry: MembershipEntry) -> CommitRequest 
 /// A cluster for tests that need only one.
 pub fn blue() -> ClusterName {
     "blue".parse().unwrap()
+}
+
+/// Reads all that clients read which are no silos (`GatewayList`, `membership status`). The table has
+/// the row of silo 1.
+pub async fn read_like_a_client(client: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
+    let all = client.read_all().await.unwrap();
+    let known = &all.0.token;
+    for request in [
+        ReadRequest::default(),
+        ReadRequest::all(),
+        ReadRequest::default().with_new_connection(true),
+    ] {
+        client.read(&request).await.unwrap();
+        let again = request.with_known(known.clone());
+        client.read(&again).await.unwrap();
+    }
+    for known in [None, Some(known)] {
+        assert!(
+            client
+                .read_row(&silo(1), known)
+                .await
+                .unwrap()
+                .row
+                .is_some()
+        );
+    }
+    client.gateways().await.unwrap();
+    all
+}
+
+/// Tries all writes on an existing table: each must be refused for a missing permission.
+pub async fn writes_are_denied(client: &dyn MembershipTable) {
+    let token = &read(client).await.0.token;
+    for request in [insert(token, [77]), update(token, 1, "x"), remove(token, 1)] {
+        let kind = commit_kind(client, &request).await;
+        assert_eq!(kind, TableErrorKind::PermissionDenied, "{request:?}");
+    }
+    let cell = HeartbeatWrite::Cluster {
+        text: "x".to_owned(),
+    };
+    for write in [heartbeat(1, 99), cell] {
+        let error = client.update_i_am_alive(&write).await.unwrap_err();
+        assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{error}");
+    }
+    // It may find that the table exists, and write nothing.
+    if let Err(error) = initialize(client).await {
+        assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{error}");
+    }
+    let error = client.delete().await.unwrap_err();
+    assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{error}");
+}
+
+/// Requires that the user of `client` may do all that clients do, and write nothing. `owner` may do
+/// everything, and its cluster has no table yet.
+pub async fn may_only_read(client: &dyn MembershipTable, owner: &dyn MembershipTable) {
+    let token = fill(owner, 3).await;
+    owner.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
+    let before = read(owner).await;
+    assert_eq!(read_like_a_client(client).await, before);
+    writes_are_denied(client).await;
+    assert_eq!(read(owner).await, before);
+    let hints = client.hints();
+    let next = commit(owner, &insert(&token, [4])).await;
+    if let Some(mut hints) = hints {
+        let hint = std::future::poll_fn(|cx| hints.as_mut().poll_next(cx));
+        let hint = timeout(Duration::from_secs(30), hint).await;
+        assert_eq!(hint, Ok(Some(())), "no hints");
+    }
+    let since = ReadRequest::default().with_known(token);
+    match client.read(&since).await.unwrap() {
+        ReadAnswer::Snapshot { snapshot, .. } => {
+            assert!(snapshot.token.same_commit(&next) && snapshot.rows.len() == 4);
+        }
+        other => panic!("{other:?}"),
+    }
+    owner.delete().await.unwrap();
+    let error = initialize(client).await.unwrap_err();
+    assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{error}");
+    let gone = read_kind(owner, None).await;
+    assert_eq!(gone, Err(TableErrorKind::NotInitialized));
 }
 
 /// Waits until a condition holds, for as long as a busy machine may need.

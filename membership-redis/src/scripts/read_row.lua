@@ -1,8 +1,13 @@
 -- One row with its heartbeat and the version. Clauses T6, T12, T16.
 -- KEYS  version, rows, heartbeats
 -- ARGV  1 our layout; 2 3 4 the known table id, version and commit, or ''; 5 the row's key
--- A replica refuses every write, also one that changes nothing: so only a master answers.
-local master = redis.pcall('HDEL', KEYS[1], '')
+-- A replica refuses every write, also one that changes nothing: so only a master answers. PERSIST is a write that a user who may only
+-- read can be given: the keys have no expiry. A user who may write need not have it. (The second text: since Redis 7.2, and Valkey.)
+local master = redis.pcall('PERSIST', KEYS[1])
+local refusal = type(master) == 'table' and master.err or ''
+if string.find(refusal, 'user executing the script', 1, true) or string.find(refusal, 'ACL failure in script', 1, true) then
+  master = redis.pcall('HDEL', KEYS[1], '')
+end
 if type(master) == 'table' and master.err and not string.find(master.err, 'MISCONF', 1, true) and not string.find(master.err, 'NOREPLICAS', 1, true) then
   return master
 end

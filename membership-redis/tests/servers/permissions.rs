@@ -1,31 +1,31 @@
-//! The user with the fewest permissions that can do everything, as the README lists them; and
-//! errors for users with fewer. Clause T4.
+//! The users with the fewest permissions for everything and for reading, as the README lists them;
+//! and errors for users with fewer. Clause T4.
 
 use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind};
 
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// The line of the README, from the name of the user on.
-fn readme_line() -> Vec<String> {
+/// The README's line for this user.
+fn readme_line(user: &str) -> Vec<String> {
     let text = include_str!("../../README.md");
     let line = text
         .lines()
-        .find(|line| line.starts_with("ACL SETUSER membership "))
+        .find(|line| line.starts_with(&format!("ACL SETUSER {user} ")))
         .expect("the README has the line");
     line.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The commands that the line grants by name.
-fn granted() -> Vec<String> {
-    readme_line()
+fn granted(user: &str) -> Vec<String> {
+    readme_line(user)
         .into_iter()
         .filter_map(|word| word.strip_prefix('+').map(str::to_owned))
         .collect()
 }
 
-async fn as_user(server: &membership_testbed::Server) -> String {
-    let line = readme_line();
+async fn as_user(server: &membership_testbed::Server, user: &str) -> String {
+    let line = readme_line(user);
     let line: Vec<&str> = line
         .iter()
         .map(|word| {
@@ -37,7 +37,7 @@ async fn as_user(server: &membership_testbed::Server) -> String {
         })
         .collect();
     shell::<()>(server, &line).await;
-    format!("redis://membership:s3cret-s3cret@{}", server.address())
+    format!("redis://{user}:s3cret-s3cret@{}", server.address())
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn the_user_of_the_readme_can_do_everything() {
         membership_testbed::Kind::Valkey,
     ] {
         let server = server(kind, &["--loglevel", "notice"]).await;
-        let url = as_user(&server).await;
+        let url = as_user(&server, "membership").await;
         let table = connect(&url).await.unwrap();
         let token = fill(&table, 3).await;
         table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
@@ -104,12 +104,12 @@ async fn a_denied_operation_is_a_permission_error_and_writes_nothing() {
 
 async fn denied(kind: membership_testbed::Kind) {
     let server = server(kind, &["--loglevel", "notice"]).await;
-    let url = as_user(&server).await;
+    let url = as_user(&server, "membership").await;
     let good = connect(&url).await.unwrap();
     let mut token = fill(&good, 5).await;
     good.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     let mut needed = Vec::new();
-    for command in granted() {
+    for command in granted("membership") {
         shell::<()>(
             &server,
             &["ACL", "SETUSER", "membership", &format!("-{command}")],
@@ -195,12 +195,47 @@ async fn denied(kind: membership_testbed::Kind) {
         "subscribe",
         "ping",
         "set",
+        "persist",
         "select",
     ];
-    for command in granted() {
+    for command in granted("membership") {
         assert!(
             needed.contains(&command) || elsewhere.contains(&command.as_str()),
             "{command} is granted and not needed"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_user_that_may_only_read_is_enough_for_clients() {
+    for kind in [
+        membership_testbed::Kind::Redis,
+        membership_testbed::Kind::Valkey,
+    ] {
+        let server = server(kind, &["--loglevel", "notice"]).await;
+        let owner = table_on(&server, "").await;
+        let client = connect(&as_user(&server, "clients").await).await.unwrap();
+        may_only_read(&client, &owner).await;
+        // The one write that it may make changes nothing.
+        fill(&owner, 3).await;
+        let before = read(&owner).await;
+        let mut raw = raw(&as_user(&server, "clients").await).await.unwrap();
+        for what in KEYS {
+            let persist = redis::cmd("PERSIST").arg(key(&blue(), what)).to_owned();
+            persist.exec_async(&mut raw).await.unwrap();
+        }
+        assert_eq!(read(&owner).await, before);
+        // A silo without `persist` reads, too: by a write that it may make.
+        let silo = connect(&as_user(&server, "membership").await)
+            .await
+            .unwrap();
+        shell::<()>(&server, &["ACL", "SETUSER", "membership", "-persist"]).await;
+        assert_eq!(read_like_a_client(&silo).await, before);
+        // A replica is refused, and not reported as a missing permission.
+        shell::<()>(&server, &["REPLICAOF", "127.0.0.1", "1"]).await;
+        assert_eq!(
+            read_kind(&client, None).await,
+            Err(TableErrorKind::Unavailable)
         );
     }
 }
@@ -214,7 +249,7 @@ async fn a_denied_commit_removes_no_heartbeat() {
         membership_testbed::Kind::Valkey,
     ] {
         let server = server(kind, &["--loglevel", "notice"]).await;
-        let url = as_user(&server).await;
+        let url = as_user(&server, "membership").await;
         let table = connect(&url).await.unwrap();
         let token = fill(&table, 3).await;
         for n in 0..3 {
