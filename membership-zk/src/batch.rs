@@ -2,36 +2,43 @@
 //! the connection, so that it must not be sent.
 
 use membership_core::{TableError, TableErrorKind};
-use zookeeper_client::{CreateOptions, MultiWriter};
+use zookeeper_client::{Acl, CreateOptions, MultiWriter};
 
 use crate::error::{error, failed};
 
 /// ZooKeeper's limit is 1 MiB less a byte, in every version unless `jute.maxbuffer` says otherwise.
 /// This leaves room for its headers.
 const LARGEST: usize = 1_040_000;
-/// The bytes of an operation besides path and data: its header, lengths, version, flags, and the
-/// longest of our access control lists.
+/// The bytes of an operation besides path and data: its header, lengths, version, flags, and an
+/// access control list for everybody or the creator.
 const EACH: usize = 72;
+/// The bytes of each further user on the list, besides its name.
+const USER: usize = 12;
 
 pub(crate) struct Batch<'a> {
     writer: MultiWriter<'a>,
-    options: CreateOptions<'static>,
+    options: CreateOptions<'a>,
+    /// The bytes of each operation.
+    each: usize,
     bytes: usize,
     pub(crate) operations: usize,
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(writer: MultiWriter<'a>, options: CreateOptions<'static>) -> Self {
+    pub(crate) fn new(writer: MultiWriter<'a>, options: CreateOptions<'a>, acls: &[Acl]) -> Self {
+        let others = acls.iter().skip(1);
+        let user = |acl: &Acl| USER + acl.scheme().len() + acl.id().len();
         Self {
             writer,
             options,
+            each: EACH + others.map(user).sum::<usize>(),
             bytes: 64,
             operations: 0,
         }
     }
 
     fn count(&mut self, path: &str, data: &[u8]) {
-        self.bytes += EACH + path.len() + data.len();
+        self.bytes += self.each + path.len() + data.len();
         self.operations += 1;
     }
 

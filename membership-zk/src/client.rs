@@ -22,7 +22,7 @@ use membership_core::{
 use membership_provider::{Endpoint, Hints, SnapshotCache, install_crypto_provider};
 use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{
-    Acls, Connector, CreateMode, CreateOptions, Error, MultiReadResult, MultiReader,
+    Acl, Acls, Connector, CreateMode, CreateOptions, Error, MultiReadResult, MultiReader,
     MultiWriteError, MultiWriteResult, SessionState, TlsOptions,
 };
 
@@ -137,6 +137,8 @@ impl Inner {
 /// Opens sessions, and keeps the current one.
 pub(crate) struct Client {
     pub(crate) config: ZkConfig,
+    /// Who may use the created znodes.
+    acls: Vec<Acl>,
     current: Mutex<Option<Held>>,
     /// Held while a session is opened.
     opening: tokio::sync::Mutex<()>,
@@ -178,6 +180,7 @@ impl Client {
             Servers::Named(_) => None,
         };
         Self {
+            acls: config.acls(),
             config,
             current: Mutex::new(current),
             opening: tokio::sync::Mutex::default(),
@@ -323,12 +326,8 @@ impl Client {
     }
 
     /// The options that znodes are created with.
-    pub(crate) fn persistent(&self) -> CreateOptions<'static> {
-        CreateMode::Persistent.with_acls(if self.config.is_open() {
-            Acls::anyone_all()
-        } else {
-            Acls::creator_all()
-        })
+    pub(crate) fn persistent(&self) -> CreateOptions<'_> {
+        CreateMode::Persistent.with_acls(Acls::new(&self.acls))
     }
 
     /// Forgets this session, unless it is the application's, which is not ours to replace.
@@ -419,7 +418,8 @@ impl Session<'_> {
 
     /// An empty `multi`.
     pub(crate) fn batch(&self) -> Batch<'_> {
-        Batch::new(self.driver().new_multi_writer(), self.client.persistent())
+        let writer = self.driver().new_multi_writer();
+        Batch::new(writer, self.client.persistent(), &self.client.acls)
     }
 
     /// Sends a `multi`. Both success and refusal were agreed on by the ensemble.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use membership_core::{ConnectionOption, ConnectionString, TableError, TableErrorKind};
 use membership_provider::{Credentials, Endpoint, TlsFiles, check_timeout, environment};
-use zookeeper_client::Client;
+use zookeeper_client::{Acl, Acls, AuthId, Client, Permission};
 
 use crate::STORE;
 use crate::error::error;
@@ -20,11 +20,14 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 /// A server allows 2 to 20 of its ticks of usually 2 s, and takes the nearest.
 const SESSIONS: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(600);
+/// The longest name of a reader, which every request that creates znodes repeats for each of them.
+const READER: usize = 256;
 const DEFAULT_ROOT: &str = "/membership";
 const DEFAULT_PORT: u16 = 2181;
 /// The environment variables for a URL without user or password.
 const VARIABLES: [&str; 2] = ["MEMBERSHIP_ZK_USERNAME", "MEMBERSHIP_ZK_PASSWORD"];
-const OPTIONS: &str = "operation_timeout, session_timeout, acl, tls, tls_ca, tls_cert and tls_key";
+const OPTIONS: &str =
+    "operation_timeout, session_timeout, acl, reader, tls, tls_ca, tls_cert and tls_key";
 
 /// How a [`ZkTable`](crate::ZkTable) reaches ZooKeeper. `Debug` shows no password (clause T15).
 #[derive(Clone)]
@@ -35,6 +38,7 @@ pub struct ZkConfig {
     tls: bool,
     tls_files: TlsFiles,
     open: Option<bool>,
+    reader: Option<String>,
     operation_timeout: Duration,
     session_timeout: Option<Duration>,
 }
@@ -64,8 +68,8 @@ impl ZkConfig {
     /// Reads `zk://[user:password@]host[:port],host[:port],…[/root]?option=value&…`; `%hh` is a
     /// byte. A missing user or password comes from the environment variables
     /// `MEMBERSHIP_ZK_USERNAME` and `MEMBERSHIP_ZK_PASSWORD`. The options are `operation_timeout`,
-    /// `session_timeout`, `acl` (`creator` or `open`), `tls`, `tls_ca`, `tls_cert` and `tls_key`:
-    /// see the methods here.
+    /// `session_timeout`, `acl` (`creator` or `open`), `reader`, `tls`, `tls_ca`, `tls_cert` and
+    /// `tls_key`: see the methods here.
     ///
     /// # Errors
     /// `Configuration`: another scheme, no host, an unknown option or a bad value. Never shows what
@@ -82,6 +86,7 @@ impl ZkConfig {
             tls: false,
             tls_files: TlsFiles::default(),
             open: None,
+            reader: None,
             operation_timeout: DEFAULT_TIMEOUT,
             session_timeout: None,
         }
@@ -113,6 +118,14 @@ impl ZkConfig {
     #[must_use]
     pub fn open(mut self, open: bool) -> Self {
         self.open = Some(open);
+        self
+    }
+
+    /// A user that may read the created znodes besides their creator, as `setAcl` names it:
+    /// `digest:clients:HASH`. Default: none.
+    #[must_use]
+    pub fn reader(mut self, user: impl Into<String>) -> Self {
+        self.reader = Some(user.into());
         self
     }
 
@@ -187,6 +200,18 @@ impl ZkConfig {
         self.open.unwrap_or(self.login.is_none())
     }
 
+    /// Who may use the created znodes.
+    pub(crate) fn acls(&self) -> Vec<Acl> {
+        if self.is_open() {
+            return Acls::anyone_all().to_vec();
+        }
+        let mut acls = Acls::creator_all().to_vec();
+        if let Some((scheme, id)) = self.reader.as_ref().and_then(|user| user.split_once(':')) {
+            acls.push(Acl::new(Permission::READ, AuthId::new(scheme, id)));
+        }
+        acls
+    }
+
     pub(crate) const fn timeout(&self) -> Duration {
         self.operation_timeout
     }
@@ -233,6 +258,21 @@ impl ZkConfig {
         if self.open == Some(false) && user.is_none() && named {
             let message = "acl=creator needs a user and a password: zk://user:password@host";
             return Err(wrong(message));
+        }
+        if let Some(reader) = &self.reader {
+            let named = reader.split_once(':');
+            if reader.len() > READER
+                || named.is_none_or(|(scheme, id)| scheme.is_empty() || id.is_empty())
+            {
+                return Err(wrong(
+                    "reader is a user as setAcl names it, such as digest:clients:HASH: at most 256 bytes",
+                ));
+            }
+            if self.is_open() {
+                let message =
+                    "reader needs acl=creator: with acl=open everybody may read and write";
+                return Err(wrong(message));
+            }
         }
         if self.tls && self.tls_files.ca.is_none() {
             let message = "tls needs tls_ca: a PEM file with the trusted certificates";
@@ -284,6 +324,7 @@ fn set(mut config: ZkConfig, option: &ConnectionOption) -> Result<ZkConfig, Tabl
         "operation_timeout" => config.operation_timeout(option.duration()?),
         "session_timeout" => config.session_timeout(option.duration()?),
         "acl" => config.open(option.one_of(&[("creator", false), ("open", true)])?),
+        "reader" => config.reader(option.text()),
         "tls" => config.tls(option.flag()?),
         _ if config.tls_files.set(option) => config,
         _ => return Err(option.unknown(OPTIONS)),

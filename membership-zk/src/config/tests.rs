@@ -25,6 +25,14 @@ fn urls_name_servers_and_a_root() {
         (Duration::from_secs(2), Duration::from_secs(9), true)
     );
     assert!(!read("zk://u:p@a").unwrap().is_open() && read("zk://a").unwrap().is_open());
+    let acls = read("zk://u:p@a?reader=digest:clients:a/b%2Bc=")
+        .unwrap()
+        .acls();
+    assert_eq!(acls.len(), 2);
+    assert_eq!(
+        (acls[1].permission(), acls[1].scheme(), acls[1].id()),
+        (Permission::READ, "digest", "clients:a/b+c=")
+    );
 }
 
 #[test]
@@ -56,6 +64,9 @@ fn bad_urls_say_what_to_write_and_show_no_secret() {
         "zk://u:hush-hush@a?colour=hush-hush",
         "zk://u:hush-hush@a?acl=hush-hush",
         "zk://u:hush-hush@a?tls",
+        "zk://u:hush-hush@a?reader=clients",
+        "zk://u:hush-hush@a?reader=digest:clients:x&acl=open",
+        "zk://a?reader=digest:clients:x",
         "zk://u:hush-hush@a?operation_timeout=0s",
     ] {
         let e = read(url).unwrap_err();

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use conformance_tests::helpers::{
+    fill, may_only_read, read_kind, read_like_a_client, writes_are_denied,
+};
 use membership_core::TableErrorKind::{
     Configuration, Damaged, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced,
     TableRolledBack, Unavailable,
@@ -120,6 +123,39 @@ async fn two_permissions_on_the_root_are_sufficient_and_necessary() {
         theirs.client.list_children("/membership").await,
         Err(zookeeper_client::Error::NoAuth)
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_only_read_is_enough_for_clients() {
+    let server = server(&[]).await;
+    let at = server.address();
+    // The hash of "clients:another-secret".
+    let user = "clients:yI8TTqbN3rzqDev90CbsAqpJ/LQ=";
+    let url = format!("zk://silos:secret@{at}");
+    let owner = connect(&format!("{url}?reader=digest:{user}"))
+        .await
+        .unwrap();
+    let client = connect(&format!("zk://clients:another-secret@{at}"))
+        .await
+        .unwrap();
+    may_only_read(&client, &owner).await;
+    // Silos without the option create znodes that clients may not read, until they may.
+    let alone = connect(&url).await.unwrap();
+    fill(&alone, 2).await;
+    assert_eq!(read_kind(&client, None).await, Err(PermissionDenied));
+    let shell = Shell::open(&url).await.unwrap();
+    let acls = [
+        Acl::new(Permission::ALL, AuthId::authed()),
+        Acl::new(Permission::READ, AuthId::new("digest", user)),
+    ];
+    for (path, _) in shell.save(&znode(&blue())).await.unwrap() {
+        shell.client.set_acl(&path, &acls, None).await.unwrap();
+    }
+    assert_eq!(
+        read_like_a_client(&client).await,
+        conformance_tests::helpers::read(&alone).await
+    );
+    writes_are_denied(&client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
