@@ -1,5 +1,6 @@
 //! Refusals of servers, and the errors that callers get. T4, T5, T11, T12.
 
+use conformance_tests::helpers::may_only_read;
 use membership_core::TableErrorKind::{
     Busy, Configuration, ForeignTable, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable,
 };
@@ -8,8 +9,10 @@ use membership_core::{
     InitializeRequest, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings,
     TableErrorKind, TableId, WallTime,
 };
+use membership_testbed::{Kind, suite};
 use mongodb::bson::{Document, doc};
 
+use crate::support::SECRET;
 use crate::{blue, connect, entry, insert, is_committed, made, read, server, shell};
 
 /// Makes the next update fail in this way.
@@ -284,6 +287,28 @@ async fn heartbeats_recreate_their_removed_document() {
         0,
         "delete leaves something behind"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_only_read_is_enough_for_clients() {
+    let server = suite::locked_server(Kind::MongoDb, SECRET).await;
+    let admin = shell(&server, "membership").await;
+    let resource = doc! { "db": "membership", "collection": "membership" };
+    let find = doc! { "resource": resource, "actions": ["find"] };
+    for command in [
+        doc! { "createRole": "clients", "privileges": [find], "roles": [] },
+        doc! { "createUser": "clients", "pwd": SECRET, "roles": ["clients"] },
+    ] {
+        admin.run_command(command).await.unwrap();
+    }
+    let url = format!("mongodb://clients:{SECRET}@{}", server.address());
+    let owner = connect(server.url()).await.unwrap();
+    for reads in ["linearizable", "majority"] {
+        let client = connect(&format!("{url}/membership?reads={reads}"))
+            .await
+            .unwrap();
+        may_only_read(&client, &owner).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
