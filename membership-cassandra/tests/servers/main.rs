@@ -22,6 +22,7 @@ async fn behaviour_of_cassandra_alone() {
     trouble::connections_that_cannot_work_say_why(&server).await;
     trouble::clients_may_use_tls(&server).await;
     trouble::missing_permissions_are_refused(&server).await;
+    trouble::a_user_that_may_only_read_is_enough_for_clients(&server).await;
     trouble::durability_follows_the_settings_of_the_nodes(&server).await;
     trouble::a_token_without_the_row_count_is_sufficient(&server).await;
     trouble::many_writers_on_one_version_have_one_winner(&server).await;

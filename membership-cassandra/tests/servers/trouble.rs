@@ -142,6 +142,27 @@ pub async fn missing_permissions_are_refused(server: &Server) {
     initialize(&table).await.unwrap();
 }
 
+pub async fn a_user_that_may_only_read_is_enough_for_clients(server: &Server) {
+    let owner = connect(&at(server, "reading", "")).await.unwrap();
+    fill(&owner, 0).await;
+    let shell = Shell::open(server.url()).await.unwrap();
+    for statement in [
+        &format!("CREATE ROLE clients WITH PASSWORD = '{SECRET}' AND LOGIN = true"),
+        "GRANT SELECT ON KEYSPACE reading TO clients",
+    ] {
+        shell.run(statement, ()).await.unwrap();
+    }
+    let url = at(server, "reading", "").replace("//cassandra:", "//clients:");
+    until("role and grant are known", || async {
+        match connect(&url).await {
+            Ok(client) => read_kind(&client, None).await.is_ok(),
+            Err(_) => false,
+        }
+    })
+    .await;
+    may_only_read(&connect(&url).await.unwrap(), &owner).await;
+}
+
 pub async fn durability_follows_the_settings_of_the_nodes(server: &Server) {
     let of = |url: String| async move { connect(&url).await.unwrap().guarantees().durability };
     let (ours, theirs) = (
