@@ -484,14 +484,44 @@ async fn is_forbidden(dir: &std::path::Path) {
     }
 }
 
-/// Permissions do not apply to root. As root, the test runs the checks in a process of another
-/// user.
+/// The folder for the test that [`passes_as_another_user`] runs.
+#[cfg(unix)]
+const DIR: &str = "MEMBERSHIP_SQL_TEST_FORBIDDEN";
+
+/// Permissions do not apply to root. As root, runs the test in a process of another user, with
+/// [`DIR`]; otherwise false.
+#[cfg(unix)]
+fn passes_as_another_user(test: &str, place: &Place) -> bool {
+    use std::os::unix::{fs::MetadataExt, process::CommandExt};
+    if std::fs::metadata("/proc/self").map_or(true, |m| m.uid() != 0) {
+        return false;
+    }
+    // A copy of this program, at a path where other users may run it.
+    let program = place.beside("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut other = std::process::Command::new(&program);
+    other
+        .args([test, "--exact", "--nocapture"])
+        .env(DIR, place.beside(""))
+        .uid(65534)
+        .gid(65534);
+    let said = other.output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&said.stdout),
+        String::from_utf8_lossy(&said.stderr),
+    );
+    assert!(
+        said.status.success() && out.contains("1 passed"),
+        "{out}{err}"
+    );
+    true
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn missing_file_permissions_are_reported() {
     use std::fs::{Permissions, create_dir, set_permissions};
-    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
-    const DIR: &str = "MEMBERSHIP_SQL_TEST_FORBIDDEN";
+    use std::os::unix::fs::PermissionsExt;
     if let Some(dir) = std::env::var_os(DIR) {
         return is_forbidden(dir.as_ref()).await;
     }
@@ -516,35 +546,48 @@ async fn missing_file_permissions_are_reported() {
     let dir = place.beside("");
     set_permissions(place.beside("closed"), Permissions::from_mode(0o000)).unwrap();
     set_permissions(&dir, Permissions::from_mode(0o555)).unwrap();
-    if std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
-        // A copy of this program, at a path where other users may run it.
-        let program = place.beside("program");
-        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-        let mut other = std::process::Command::new(&program);
-        other
-            .args([
-                "missing_file_permissions_are_reported",
-                "--exact",
-                "--nocapture",
-            ])
-            .env(DIR, &dir)
-            .uid(65534)
-            .gid(65534);
-        let said = other.output().unwrap();
-        let (out, err) = (
-            String::from_utf8_lossy(&said.stdout),
-            String::from_utf8_lossy(&said.stderr),
-        );
-        assert!(
-            said.status.success() && out.contains("1 passed"),
-            "{out}{err}"
-        );
-    } else {
+    if !passes_as_another_user("missing_file_permissions_are_reported", &place) {
         is_forbidden(&dir).await;
     }
     for name in ["", "closed"] {
         set_permissions(place.beside(name), Permissions::from_mode(0o755)).unwrap();
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_user_that_may_only_read_is_enough_for_clients() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+    async fn check(dir: &std::path::Path) {
+        let config = SqliteConfig::new(dir.join("members.db"));
+        let client = SqliteTable::connect(config, blue()).await.unwrap();
+        read_like_a_client(&client).await;
+        writes_are_denied(&client).await;
+    }
+    if let Some(dir) = std::env::var_os(DIR) {
+        return check(dir.as_ref()).await;
+    }
+    let place = Place::new();
+    table_with(&place, 3).await.0.close().await;
+    set_permissions(place.path(), Permissions::from_mode(0o644)).unwrap();
+    // A silo has the file open, and SQLite keeps its files beside it, with the same mode.
+    let owner = place.open().await;
+    owner.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
+    let before = read(&owner).await;
+    for name in ["members.db", "members.db-wal", "members.db-shm"] {
+        let path = place.beside(name);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644, "{name}");
+        // Only for a test that does not run as root.
+        set_permissions(path, Permissions::from_mode(0o444)).unwrap();
+    }
+    set_permissions(place.beside(""), Permissions::from_mode(0o555)).unwrap();
+    if !passes_as_another_user("a_user_that_may_only_read_is_enough_for_clients", &place) {
+        check(&place.beside("")).await;
+    }
+    assert_eq!(read(&owner).await, before);
+    set_permissions(place.beside(""), Permissions::from_mode(0o755)).unwrap();
 }
 
 #[tokio::test]

@@ -67,6 +67,7 @@ async fn one_server() {
     commits::a_conflict_that_a_crash_may_undo_is_not_reported(&server).await;
     schema::a_foreign_table_is_refused_before_anything_is_written(&server).await;
     schema::without_permissions_the_error_says_what_to_do(&server).await;
+    schema::a_user_that_may_only_read_is_enough_for_clients(&server).await;
     connections::poolers_may_reset_sessions(&server).await;
     commits::the_procedure_and_the_client_commit_the_same(&server).await;
     costs::the_baseline_leaves_nothing(&server).await;

@@ -152,6 +152,29 @@ async fn without_permissions_the_error_names_the_script() {
 }
 
 #[tokio::test]
+async fn a_user_that_may_only_read_is_enough_for_clients() {
+    let server = server(Options::default()).await;
+    let admin = Shell::connect(server.url()).await.unwrap();
+    let owner = connect(config(&server)).await.unwrap();
+    initialize(&owner).await.unwrap();
+    admin
+        .run(
+            "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE clients LOGIN PASSWORD 'another-secret';
+             GRANT USAGE ON SCHEMA public TO clients;
+             GRANT SELECT ON membership_meta, membership_version, membership_silo, membership_heartbeat, membership_cell TO clients",
+        )
+        .await
+        .unwrap();
+    let at = server.address();
+    for options in ["", "?pooler=true"] {
+        let url = format!("postgres://clients:another-secret@{at}/postgres{options}");
+        let config = PostgresConfig::from_url(&url).unwrap();
+        let client = connect(config).await.unwrap();
+        conformance_tests::helpers::may_only_read(&client, &owner).await;
+    }
+}
+
+#[tokio::test]
 async fn foreign_and_newer_tables_are_refused_before_a_write() {
     let server = server(Options::default()).await;
     let admin = Shell::connect(server.url()).await.unwrap();
