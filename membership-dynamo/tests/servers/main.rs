@@ -19,6 +19,7 @@ async fn behaviour_of_dynamodb_alone() {
     tables::provisioned_capacity_is_asked_for(&server).await;
     tables::an_existing_client_is_used(&server).await;
     trouble::connections_that_cannot_work_say_why(&server).await;
+    trouble::a_user_that_may_only_read_is_enough_for_clients(&server).await;
     trouble::a_commit_is_the_same_transaction_when_it_is_sent_again(&server).await;
     trouble::a_token_of_another_transaction_does_not_block_a_commit(&server).await;
     trouble::a_success_after_a_wipe_is_checked(&server).await;

@@ -1,12 +1,19 @@
 //! A server that refuses, collides or hangs, and items that were changed by hand: clauses T3 to T6,
 //! T11, T13, T15 and T16.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
 use membership_core::{
     Attempt, CommitOutcome, Heartbeat, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest,
     TableErrorKind, WallTime,
 };
+use membership_dynamo::{DynamoConfig, DynamoTable};
 use membership_testbed::Server;
 
 use crate::support::*;
@@ -45,6 +52,58 @@ pub async fn connections_that_cannot_work_say_why(server: &Server) {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(shown.contains(words) && !shown.contains(SECRET), "{error}");
     }
+}
+
+/// The actions of the requests that were sent. A transaction needs those of its single requests.
+#[derive(Clone, Debug, Default)]
+struct Actions(Arc<Mutex<BTreeSet<String>>>);
+
+impl Intercept for Actions {
+    fn name(&self) -> &'static str {
+        "actions"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let target = context.request().headers().get("x-amz-target").unwrap();
+        let action = match target.strip_prefix("DynamoDB_20120810.").unwrap() {
+            "TransactGetItems" => "GetItem",
+            other => other,
+        };
+        self.0.lock().unwrap().insert(format!("dynamodb:{action}"));
+        Ok(())
+    }
+}
+
+/// DynamoDB Local enforces no policy. This proves only that clients send what the policy for them in
+/// the README allows, and nothing else.
+pub async fn a_user_that_may_only_read_is_enough_for_clients(server: &Server) {
+    let url = at(server, "reading", "");
+    let owner = connect(&url).await.unwrap();
+    let token = fill(&owner, 3).await;
+    let (client, name) = shell(&url);
+    let actions = Actions::default();
+    let config = client.config().to_builder().interceptor(actions.clone());
+    let config = DynamoConfig::from_client(Client::from_conf(config.build()), name);
+    let client = DynamoTable::connect(config, blue()).await.unwrap();
+    assert_eq!(read_like_a_client(&client).await, read(&owner).await);
+    // Then it reads only what has changed.
+    commit(&owner, &update(&token, 1, "x")).await;
+    client
+        .read(&ReadRequest::default().with_known(token))
+        .await
+        .unwrap();
+    let readme = include_str!("../../README.md");
+    let policy = readme.split("```json").nth(2).unwrap();
+    let policy: serde_json::Value =
+        serde_json::from_str(policy.split("```").next().unwrap()).unwrap();
+    let allowed = policy["Statement"][0]["Action"].as_array().unwrap();
+    let allowed: BTreeSet<_> = allowed.iter().map(|a| a.as_str().unwrap().into()).collect();
+    assert_eq!(*actions.0.lock().unwrap(), allowed);
 }
 
 pub async fn a_commit_is_the_same_transaction_when_it_is_sent_again(server: &Server) {
