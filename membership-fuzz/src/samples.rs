@@ -32,6 +32,12 @@ pub(crate) fn secret() -> ClusterKeys {
     ClusterKeys::from(ClusterKey::new([8; 32]))
 }
 
+/// Whether no row names this instance: nobody has the keys of those that rows name here.
+pub(crate) fn is_no_member(instance: InstanceId) -> bool {
+    let mut rows = BASE.snapshot().rows.entries();
+    !rows.any(|entry| entry.instance_id == instance)
+}
+
 /// A row with something in each of its fields.
 pub(crate) fn entry(number: u8) -> MembershipEntry {
     let instance = InstanceId::new(number.into());

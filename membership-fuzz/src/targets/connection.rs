@@ -1,9 +1,11 @@
 //! What comes by a connection: the introduction of who is at its other end, frames, messages.
 
+use std::sync::LazyLock;
+
 use membership::ClusterView;
 use membership::protocol::Message;
 use membership::transport::fuzzing::{End, Heard, read, write};
-use membership::transport::{EncodedMessage, Hello, Lane, decode, encode};
+use membership::transport::{EncodedMessage, Hello, Lane, SiloKey, decode, encode};
 use membership_core::{Delta, DeltaError, InstanceId, Rows};
 
 use super::{Outcome, Target, check_line};
@@ -14,24 +16,33 @@ const MAX_INTRODUCTION: usize = 8 + 4 + 2048;
 /// The longest message of who is no member.
 const MAX_OF_OTHERS: usize = 4096;
 
+/// The keys of the silo that reads and of the other one, where certificates are shown.
+static KEYS: LazyLock<[SiloKey; 2]> =
+    LazyLock::new(|| [(); 2].map(|()| SiloKey::generate().expect("random numbers")));
+
 fn hello(instance: InstanceId) -> Hello {
-    let number = u8::try_from(instance.get()).unwrap_or(u8::MAX);
+    let own = instance == KEYS[0].instance();
+    let number = u8::try_from(instance.get()).unwrap_or(if own { 11 } else { 12 });
     let cluster = "billing/blue".parse().expect("a valid name");
     Hello::new(cluster, samples::silo(number).endpoint(), instance)
 }
 
-/// The end that an input is for: plain, within TLS with a member, and with a newcomer that needs a
-/// secret besides.
+/// The end that an input is for: plain, within TLS with a member, with a newcomer that needs a
+/// secret besides, and with one that has shown a certificate.
 fn end(of: InstanceId, kind: u8, peer: InstanceId) -> End {
     match kind {
         0 => End::plain(&hello(of)),
         1 => End::secured(&hello(of), BASE.clone(), None, peer),
+        3 => {
+            let key = &KEYS[usize::from(of != ME)];
+            End::certified(&hello(key.instance()), BASE.clone(), key)
+        }
         _ => End::secured(&hello(of), BASE.clone(), Some(samples::secret()), peer),
     }
 }
 
 const fn peer(kind: u8) -> InstanceId {
-    if kind == 2 { NEWCOMER } else { MEMBER }
+    if kind >= 2 { NEWCOMER } else { MEMBER }
 }
 
 /// What this end makes of the bytes, as the side that was dialled or as the one that dialled.
@@ -49,11 +60,13 @@ pub(super) const HELLO: Target = Target {
     about: "the introduction of another silo, before anybody is believed",
     seeds: || {
         let mut all = Vec::new();
-        for kind in 0..3 {
+        for kind in 0..4 {
             let other = end(peer(kind), kind, ME);
             let asks = other.dial(&[]).said;
             let answers = other.accept(&meet(kind, true, &[]).said).said;
             for (dials, said) in [(0, asks), (1, answers)] {
+                let heard = meet(kind, dials == 1, &said);
+                assert!(heard.peer.is_ok(), "what is valid is believed: {heard:?}");
                 all.push([&[2 * kind + dials][..], &said].concat());
             }
         }
@@ -71,13 +84,19 @@ pub(super) const HELLO: Target = Target {
     longest: 3000,
     read: |bytes| {
         let (choice, bytes) = bytes.split_first().unwrap_or((&0, &[]));
-        let (kind, dials) = ((choice / 2) % 3, choice % 2 == 1);
+        let (kind, dials) = ((choice / 2) % 4, choice % 2 == 1);
         let heard = meet(kind, dials, bytes);
         assert!(heard.taken <= MAX_INTRODUCTION, "{} bytes", heard.taken);
         assert!(heard.said.len() <= MAX_INTRODUCTION, "{:?}", heard.said);
         match heard.peer {
             Ok((endpoint, instance)) => {
-                assert!(kind == 0 || instance == peer(kind), "believed: {instance}");
+                let is_possible = match kind {
+                    0 => true,
+                    // Whose key it proves, but for those that nobody has.
+                    3 => samples::is_no_member(instance),
+                    kind => instance == peer(kind),
+                };
+                assert!(is_possible, "believed: {instance}");
                 assert!(
                     kind != 1 || endpoint == samples::silo(2).endpoint(),
                     "a member at another address is believed: {endpoint}"

@@ -1,5 +1,6 @@
 //! The targets, by what they read.
 
+mod certificates;
 mod connection;
 mod rows;
 mod text;
@@ -55,6 +56,7 @@ impl Outcome {
 /// Every target.
 pub const TARGETS: &[Target] = &[
     connection::HELLO,
+    certificates::CERTIFICATES,
     connection::FRAMES,
     connection::MESSAGE,
     connection::DELTA,
@@ -65,6 +67,7 @@ pub const TARGETS: &[Target] = &[
     text::URL,
     text::CONFIG,
     text::SECRET,
+    certificates::PEM,
 ];
 
 /// The target of that name.

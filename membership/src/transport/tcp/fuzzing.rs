@@ -1,19 +1,19 @@
 //! What `membership-fuzz` calls: the parts of a connection that read bytes of others, without
 //! sockets and clocks. Not part of the public API.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use membership_core::{ClusterKeys, ClusterView, InstanceId};
+use membership_core::{ClusterKeys, ClusterName, ClusterView, InstanceId};
 
 use super::frame::{self, Assembler, CHUNK, Kind, Taken};
 use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
 use super::roll::Roll;
 use super::{carry, config::TcpConfig};
-use crate::transport::tls::{Proven, parse_secret};
-use crate::transport::{EncodedMessage, Hello};
+use crate::transport::tls::{Proven, judge_certificates, parse_secret, read_pem};
+use crate::transport::{EncodedMessage, Hello, SiloKey};
 
 /// What ties proofs to the connections here: all of them are the same one.
 const BINDING: [u8; 32] = [5; 32];
@@ -58,6 +58,17 @@ impl End {
         (end.me.view, end.me.secret) = (Some(view), secret);
         let binding = BINDING;
         let peer = Proven::Key(peer);
+        end.secured = Some(Secured { peer, binding });
+        end
+    }
+
+    /// An end within TLS that has proven certificates: each side proves its key after its
+    /// introduction. `key` is this side's, and `hello` names its instance.
+    #[must_use]
+    pub fn certified(hello: &Hello, view: ClusterView, key: &SiloKey) -> Self {
+        let mut end = Self::secured(hello, view, None, key.instance());
+        (end.me.key, end.me.needs_certificates) = (Some(key.clone()), true);
+        let (peer, binding) = (Proven::Certificate, BINDING);
         end.secured = Some(Secured { peer, binding });
         end
     }
@@ -143,6 +154,30 @@ pub fn write(message: &EncodedMessage) -> Vec<u8> {
 /// The reason, as the program shows it after the name of the file.
 pub fn secret(text: &str) -> Result<ClusterKeys, String> {
     parse_secret(text)
+}
+
+/// Judges the certificates (DER) that a peer shows, the first of which is its own, by those of an
+/// authority.
+///
+/// # Errors
+/// The reason, as the log shows it.
+pub fn certificates(
+    authority: &[&[u8]],
+    chain: &[&[u8]],
+    cluster: &ClusterName,
+    dialled: IpAddr,
+    now: u64,
+) -> Result<(), String> {
+    let der = |all: &[&'_ [u8]]| -> Vec<_> { all.iter().map(|one| one.to_vec().into()).collect() };
+    judge_certificates(&der(authority), &der(chain), cluster, dialled, now)
+}
+
+/// How many certificates are in the text of a file, and whether a private key is.
+///
+/// # Errors
+/// The reason, as the program shows it after the name of the file.
+pub fn pem(text: &[u8]) -> Result<(usize, bool), String> {
+    read_pem(text)
 }
 
 /// The result of what never waits.

@@ -234,19 +234,31 @@ impl Certificates {
         cluster: &ClusterName,
         dialled: Option<IpAddr>,
     ) -> Result<(), &'static str> {
-        let certificate =
-            EndEntityCert::try_from(certificate).map_err(|_| "its certificate is damaged")?;
-        let (plain, hashed) = (uri(cluster), hashed_uri(cluster));
-        let mut names = certificate.valid_uri_names();
-        if !names.any(|name| name == plain || name == hashed) {
-            return Err("its certificate does not name this cluster");
-        }
-        match dialled.filter(|_| !self.at_any_address) {
-            Some(ip) => certificate
-                .verify_is_valid_for_subject_name(&ServerName::IpAddress(ip.to_canonical().into()))
-                .map_err(|_| "its certificate does not name the address that was dialled"),
-            None => Ok(()),
-        }
+        check_names(
+            certificate,
+            cluster,
+            dialled.filter(|_| !self.at_any_address),
+        )
+    }
+}
+
+fn check_names(
+    certificate: &CertificateDer<'_>,
+    cluster: &ClusterName,
+    dialled: Option<IpAddr>,
+) -> Result<(), &'static str> {
+    let certificate =
+        EndEntityCert::try_from(certificate).map_err(|_| "its certificate is damaged")?;
+    let (plain, hashed) = (uri(cluster), hashed_uri(cluster));
+    let mut names = certificate.valid_uri_names();
+    if !names.any(|name| name == plain || name == hashed) {
+        return Err("its certificate does not name this cluster");
+    }
+    match dialled {
+        Some(ip) => certificate
+            .verify_is_valid_for_subject_name(&ServerName::IpAddress(ip.to_canonical().into()))
+            .map_err(|_| "its certificate does not name the address that was dialled"),
+        None => Ok(()),
     }
 }
 
@@ -464,6 +476,42 @@ impl Authority {
                 _ => return Ok(ends),
             }
         }
+    }
+}
+
+/// Judges a chain that a peer shows, at a time in seconds since 1970: for `membership-fuzz`.
+#[cfg(feature = "fuzzing")]
+pub(in crate::transport) fn judge(
+    authority: &[CertificateDer<'_>],
+    chain: &[CertificateDer<'_>],
+    cluster: &ClusterName,
+    dialled: IpAddr,
+    now: u64,
+) -> Result<(), String> {
+    let authority = Authority {
+        anchors: anchors(authority)?,
+        algorithms: provider().signature_verification_algorithms,
+    };
+    let (own, between) = chain.split_first().ok_or("it shows none")?;
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+    for usage in [KeyUsage::server_auth(), KeyUsage::client_auth()] {
+        let checked = authority.check(own, between, now, usage);
+        checked.map_err(|error| error.to_string())?;
+    }
+    end_of(own).ok_or("its end is not known")?;
+    check_names(own, cluster, Some(dialled)).map_err(str::to_owned)
+}
+
+/// How many certificates are in the text of a file, and whether a private key is: for
+/// `membership-fuzz`.
+#[cfg(feature = "fuzzing")]
+pub(in crate::transport) fn read_pem(text: &[u8]) -> Result<(usize, bool), String> {
+    let read = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+    let certificates = read.map_err(|error| unread(&error, "certificate"))?.len();
+    match PrivateKeyDer::from_pem_slice(text) {
+        Ok(_) => Ok((certificates, true)),
+        Err(_) if certificates > 0 => Ok((certificates, false)),
+        Err(error) => Err(unread(&error, "certificate or private key")),
     }
 }
 

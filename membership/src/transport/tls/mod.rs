@@ -28,6 +28,8 @@ use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, TlsConnector, TlsStream};
 
 pub use self::at_address::{certificate_at, instance_at};
 pub use self::certificates::{Certificates, CertificatesError};
+#[cfg(feature = "fuzzing")]
+pub(super) use self::certificates::{judge as judge_certificates, read_pem};
 pub use self::clients::client_config;
 pub(super) use self::material::KeyProof;
 pub use self::material::SiloKey;

@@ -1,0 +1,4 @@
+//! The target `pem` of `membership-fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| membership_fuzz::read("pem", bytes));
