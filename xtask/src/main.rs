@@ -1,9 +1,9 @@
 //! Tasks for this workspace: `cargo xtask --help`. One file per command.
 
-mod backends;
 mod clients;
 mod new_provider;
 mod picture;
+mod servers;
 #[cfg(test)]
 mod shape;
 mod status;
@@ -20,7 +20,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Xtask {
-    Backends(backends::Backends),
+    Servers(servers::Servers),
     Clients(clients::Clients),
     NewProvider(new_provider::NewProvider),
     Picture(picture::Picture),
@@ -82,7 +82,7 @@ fn say(text: &str) {
 #[allow(clippy::print_stderr, reason = "what the command answers")]
 fn main() -> ExitCode {
     let done = match Xtask::parse() {
-        Xtask::Backends(command) => command.run(&root()),
+        Xtask::Servers(command) => command.run(&root()),
         Xtask::Clients(command) => command.run(&root()),
         Xtask::Soak(command) => command.run(&root()),
         Xtask::Test(command) => command.run(&root()),

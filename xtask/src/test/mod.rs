@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Failure, backends, cargo, say, status};
+use crate::{Failure, cargo, say, servers, status};
 use build::Plan;
 use run::{LIMIT, LIMIT_WHOLE, Outcome, Runner};
 use shares::{SHARES, Share};
@@ -247,7 +247,7 @@ fn run_shares(
         kinds.retain(|kind| !available::is_given(*kind));
         kinds.dedup();
         // The shares that need it will report that it is missing.
-        if let Err(failure) = backends::ready(&kinds) {
+        if let Err(failure) = servers::ready(&kinds) {
             say(&format!("error: {failure}"));
         }
     }

