@@ -124,7 +124,8 @@ fn run(
 ) -> anyhow::Result<Vec<Found>> {
     forget_peak();
     let (done, stop, since) = (AtomicU64::new(0), AtomicBool::new(false), Instant::now());
-    let results: Vec<Result<(Report, Vec<Found>), Broken>> = std::thread::scope(|scope| {
+    type Ended = std::thread::Result<Result<(Report, Vec<Found>), Broken>>;
+    let results: Vec<Ended> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..jobs)
             .map(|job| {
                 let (done, stop) = (&done, &stop);
@@ -151,14 +152,17 @@ fn run(
                 })
             })
             .collect();
-        threads
-            .into_iter()
-            .filter_map(|thread| thread.join().ok())
-            .collect()
+        threads.into_iter().map(|thread| thread.join()).collect()
     });
     let mut found = Vec::new();
     let mut report = Report::default();
     for result in results {
+        let Ok(result) = result else {
+            bail!(
+                "{}: the runner itself failed, as printed above",
+                target.name
+            );
+        };
         match result {
             Ok((one, new)) => {
                 report.outcomes = report.outcomes.max(one.outcomes);
