@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::verify::tls12;
-use super::{ALPN, Proven, Tls, certificates, provider};
+use super::{ALPN, Proven, Tls, authority, provider};
 
 /// Asks which process listens at an address: the instance whose key it proves, or none if what
 /// answers there proves nothing within `limit` (it is no silo, it hangs, or its security is `none`).
@@ -64,7 +64,7 @@ pub async fn certificate_at(address: SocketAddr, limit: Duration) -> io::Result<
         return Ok(None);
     };
     let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let ends = shown.first().and_then(certificates::end_of);
+    let ends = shown.first().and_then(authority::end_of);
     let left = |ends: u64| ends.saturating_sub(UnixTime::now().as_secs());
     Ok(ends.map(left).map(Duration::from_secs))
 }

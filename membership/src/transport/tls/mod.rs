@@ -4,6 +4,7 @@
 //! configured.
 
 mod at_address;
+mod authority;
 mod certificates;
 mod clients;
 mod material;
