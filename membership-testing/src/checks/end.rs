@@ -24,8 +24,8 @@ const TAKE_BACK: Duration = Duration::from_secs(15);
 /// its join failed after it has been Active for long.
 #[derive(Clone, Debug, Default)]
 pub struct Silence {
-    /// The silo and the version of each join, and the newest state of the table that the process
-    /// published.
+    /// The silo and the version of each join, and the last state of the table that the process
+    /// published. A view that another silo announced may be none.
     joined: BTreeMap<ProcessId, (SiloAddress, u64, Option<State>)>,
     confirmed: BTreeSet<ProcessId>,
     /// Silos whose rows are in the table, or were, and were not Dead: no process may conclude from
@@ -207,8 +207,12 @@ impl Check for Silence {
                         if me.is_some_and(|me| view.status(&me) == Some(SiloStatus::Active)) {
                             self.active.entry(*process).or_insert(truth.now);
                         }
-                        if let Some((_, _, table)) = self.joined.get_mut(process) {
-                            *table = Some(history::state(view.token()));
+                        let state = history::state(view.token());
+                        let is_real = self.history.had(state);
+                        if let Some((_, _, table)) =
+                            self.joined.get_mut(process).filter(|_| is_real)
+                        {
+                            *table = Some(state);
                         }
                     }
                     Effect::Stop(_) => {

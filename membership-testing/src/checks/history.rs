@@ -1,6 +1,6 @@
 //! The real history of the table, for the checkers of the table contract.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Fact;
 use crate::ground_truth::ProcessId;
@@ -24,6 +24,8 @@ pub(super) struct History {
     pub number: u64,
     pub current: Option<Snapshot>,
     before: BTreeMap<State, State>,
+    /// The first states: of the table as it was created, restored or rolled back.
+    first: BTreeSet<State>,
 }
 
 impl History {
@@ -31,6 +33,7 @@ impl History {
         match fact {
             Fact::Created(snapshot) => {
                 self.number += 1;
+                self.first.insert(state(&snapshot.token));
                 self.current = Some((*snapshot).clone());
             }
             Fact::Committed { before, after, .. } => {
@@ -45,6 +48,12 @@ impl History {
     /// Whether the table was ever wiped, restored or rolled back.
     pub(super) fn changed(&self) -> bool {
         self.number > 1
+    }
+
+    /// Whether the table ever had this state. A member that lies announces others.
+    pub(super) fn had(&self, state: State) -> bool {
+        let begins_unseen = self.first.is_empty();
+        begins_unseen || self.before.contains_key(&state) || self.first.contains(&state)
     }
 
     /// Whether commits alone lead from one state to another (or both are the same).
