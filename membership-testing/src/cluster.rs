@@ -182,6 +182,7 @@ impl Cluster {
                     None,
                     Input::SendFailed {
                         to: endpoint,
+                        refused: true,
                         reason: "connection refused".to_owned(),
                     },
                 );

@@ -141,8 +141,13 @@ pub(super) fn of(input: &Input) -> u64 {
             mix.header(header);
             mix.message(body);
         }
-        Input::SendFailed { to, reason } => {
+        Input::SendFailed {
+            to,
+            refused,
+            reason,
+        } => {
             mix.silo(&SiloAddress::at(*to, 0));
+            mix.number(u64::from(*refused));
             mix.text(reason);
         }
         Input::Heard { from, asked } => {
@@ -277,14 +282,17 @@ mod tests {
             ),
             Input::SendFailed {
                 to: silo(1).endpoint(),
+                refused: true,
                 reason: "refused".to_owned(),
             },
             Input::SendFailed {
                 to: silo(2).endpoint(),
+                refused: true,
                 reason: "refused".to_owned(),
             },
             Input::SendFailed {
                 to: silo(1).endpoint(),
+                refused: true,
                 reason: "refuses".to_owned(),
             },
             read(TableErrorKind::Unavailable, "down"),

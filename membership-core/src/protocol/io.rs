@@ -66,12 +66,22 @@ pub enum Input {
         /// Its content.
         body: Arc<Message>,
     },
-    /// A message could not be delivered. This only improves reports; it never causes a suspicion.
+    /// A message could not be delivered.
     SendFailed {
         /// Its destination.
         to: SocketAddr,
+        /// Whether the machine at that address said that no process listens there. A probe that is
+        /// refused is missed at once; any other failure only improves reports, and the probe keeps
+        /// its time.
+        refused: bool,
         /// The error of the transport.
         reason: String,
+    },
+    /// The connection with the silo at this endpoint has ended, and not by this process. The silo
+    /// is probed at once. Optional: it makes the detection of a crash faster.
+    Disconnected {
+        /// The address at which that silo is dialled.
+        peer: SocketAddr,
     },
     /// The application received an answer from a silo on a connection of its own. This is evidence
     /// of life.

@@ -241,10 +241,11 @@ impl Protocol {
                 header,
                 body,
             } => self.receive(link, peer, &header, &body),
-            Input::SendFailed { to, reason } => {
+            Input::SendFailed { to, reason, .. } => {
                 let (ctx, writer) = (&mut self.ctx, &mut self.writer);
                 self.joiner.on_send_failed(ctx, writer, to, &reason);
             }
+            Input::Disconnected { .. } => {}
             Input::Heard { from, asked } => self.prober.on_evidence(&self.ctx, from, asked),
             Input::Initialized { call, result } => {
                 let step =

@@ -335,8 +335,12 @@ impl World {
                 from: self.rng.silo(),
                 asked: MonoTime::from_nanos(self.rng.number()),
             },
+            4 if self.rng.below(2) == 0 => Input::Disconnected {
+                peer: self.rng.silo().endpoint(),
+            },
             4 => Input::SendFailed {
                 to: self.rng.silo().endpoint(),
+                refused: self.rng.below(2) == 0,
                 reason: "no".to_owned(),
             },
             5 => Input::Initialized {
