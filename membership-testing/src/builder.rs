@@ -1,6 +1,6 @@
 //! Builds a simulated cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::checks::{self, Check};
@@ -111,8 +111,9 @@ impl Builder {
         self
     }
 
-    /// Whether a sender learns that an address has no listener (true, the default), or learns
-    /// nothing.
+    /// Whether others learn that a process has ended (true, the default): who sends to its address
+    /// is refused, and who was connected with it sees the connection end. Otherwise every kill is
+    /// like a crash of the machine: see [`Cluster::crash_machine`].
     #[must_use]
     pub fn connection_refused(mut self, refused: bool) -> Self {
         self.refuse = refused;
@@ -158,6 +159,9 @@ impl Builder {
             queue: EventQueue::default(),
             processes: Vec::new(),
             listeners: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            endings: Rng::new(self.seed ^ 0x656e_6473),
             network: Network::new(self.latency),
             store: Store::new(name.clone(), self.table_latency),
             name,

@@ -1,7 +1,7 @@
 //! The simulation loop: processes one event after another in virtual time, and passes every fact to
 //! the checkers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -41,6 +41,12 @@ pub struct Cluster {
     pub(super) queue: EventQueue,
     pub(super) processes: Vec<Process>,
     pub(super) listeners: BTreeMap<SocketAddr, ProcessId>,
+    /// Addresses without a listener at which nobody refuses a connection either.
+    pub(super) silent: BTreeSet<SocketAddr>,
+    /// Processes that nobody can dial.
+    pub(super) deaf: BTreeSet<ProcessId>,
+    /// Draws only when connections are seen to end, so that this changes nothing else in a run.
+    pub(super) endings: Rng,
     pub(super) network: Network,
     pub(super) store: Store,
     pub(super) truth: GroundTruth,
@@ -55,7 +61,7 @@ pub struct Cluster {
     /// Flapping links, by number.
     pub(super) flaps: BTreeMap<u64, Flap>,
     pub(super) flaps_so_far: u64,
-    /// Pairs of zones that cannot reach each other.
+    /// Directions between zones that are blocked.
     pub(super) cuts: Vec<(usize, usize)>,
     pub(super) defaults: Defaults,
     pub(super) count_bytes: bool,
@@ -186,6 +192,10 @@ impl Cluster {
                         reason: "connection refused".to_owned(),
                     },
                 );
+            }
+            Event::Disconnected { process, peer } => {
+                self.stats.disconnects += 1;
+                self.feed(process, None, Input::Disconnected { peer });
             }
             Event::TableCall {
                 process,

@@ -66,11 +66,7 @@ impl Cluster {
                     Some(id) => *id,
                     None => {
                         self.stats.dropped += 1;
-                        if self.refuse {
-                            let at = self.now + self.network.latency().draw(&mut self.rng) * 2;
-                            self.queue
-                                .schedule(at, Event::Undeliverable { to: from, endpoint });
-                        }
+                        self.refuse(from, endpoint);
                         return;
                     }
                 }
@@ -89,6 +85,7 @@ impl Cluster {
         };
         match way {
             Some(after) => {
+                self.connect(from, receiver, self.now + after);
                 if self.network.duplicates(&mut self.rng) {
                     self.deliver_again(from, receiver, header.clone(), body.clone());
                 }

@@ -30,6 +30,11 @@ pub(super) enum Event {
     },
     /// A sender learns that its message found no listener.
     Undeliverable { to: ProcessId, endpoint: SocketAddr },
+    /// A process learns that its connection with another one has ended.
+    Disconnected {
+        process: ProcessId,
+        peer: SocketAddr,
+    },
     /// A table call reaches the table. `answer` is none if the caller already has an answer.
     TableCall {
         process: ProcessId,

@@ -241,8 +241,21 @@ impl Cluster {
         process.inbox.clear();
         process.held_until = None;
         process.hung = false;
-        if self.listeners.get(&process.endpoint) == Some(&id) {
-            self.listeners.remove(&process.endpoint);
+        let endpoint = process.endpoint;
+        let listened = self.listeners.get(&endpoint) == Some(&id);
+        if listened {
+            self.listeners.remove(&endpoint);
+        }
+        let was_deaf = self.deaf.remove(&id);
+        if how == Running::MachineCrashed {
+            if !self.listeners.contains_key(&endpoint) {
+                self.silent.insert(endpoint);
+            }
+        } else {
+            if was_deaf {
+                self.silent.remove(&endpoint);
+            }
+            self.end_connections(id);
         }
         self.stats.stops += 1;
         if let Some(record) = self.truth.records.get_mut(id.0) {

@@ -29,6 +29,7 @@ pub mod campaign;
 pub mod checks;
 mod clock;
 mod cluster;
+mod connections;
 mod delivery;
 mod describe;
 mod events;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Monotonic, Skew};
 use crate::cluster::Cluster;
+use crate::connections::Connections;
 use crate::events::Event;
 use crate::ground_truth::{ProcessId, ProcessRecord};
 use crate::process::{CLOCK_BEGIN, Process, Running, Sent};
@@ -115,6 +116,7 @@ impl Cluster {
             inbox: Vec::new(),
             asked: Vec::new(),
             sent: Sent::default(),
+            connections: Connections::default(),
             wake_at: None,
             view: None,
             notices: Vec::new(),
@@ -150,12 +152,15 @@ impl Cluster {
         else {
             return;
         };
-        if process.is_running() && !record.hidden {
+        if process.is_running() && !record.hidden && !self.deaf.contains(&id) {
+            self.silent.remove(&process.endpoint);
             self.listeners.insert(process.endpoint, id);
         }
     }
 
-    /// Kills a process. Messages that it sent are still delivered.
+    /// Kills a process; its machine keeps running. Messages that it sent are still delivered. Unless
+    /// the cluster was built without [`connection_refused`](crate::Builder::connection_refused), its
+    /// machine tells those who were connected with it, and refuses those who dial it later.
     pub fn kill(&mut self, silo: ProcessId) {
         if !self.is_running(silo) {
             return;
@@ -163,6 +168,18 @@ impl Cluster {
         self.stats.kills += 1;
         self.note(silo, "is killed".to_owned());
         self.end(silo, Running::Killed);
+    }
+
+    /// Crashes the machine of a process: nobody is told, and messages to its address vanish until
+    /// another process listens there. Messages that it sent are still delivered.
+    pub fn crash_machine(&mut self, silo: ProcessId) {
+        if !self.is_running(silo) {
+            return;
+        }
+        self.stats.kills += 1;
+        self.stats.machine_crashes += 1;
+        self.note(silo, "and its machine crash".to_owned());
+        self.end(silo, Running::MachineCrashed);
     }
 
     /// Pauses a process for `time`: it neither sends nor receives, and no timer fires. Inputs wait

@@ -83,7 +83,7 @@ impl Network {
     /// Draws the delay of a message from one host to another; none when it is lost. A host always
     /// reaches itself.
     pub fn delay(&self, from: usize, to: usize, rng: &mut Rng) -> Option<Duration> {
-        if from != to && (self.down || self.is_blocked(from, to) || self.is_lost(from, to, rng)) {
+        if !self.passes(from, to, rng) {
             return None;
         }
         let defaults = self.latency_between(from, to).draw(rng);
@@ -93,6 +93,17 @@ impl Network {
         } else {
             defaults
         })
+    }
+
+    /// Whether the direction from one host to another is open. A host always reaches itself.
+    #[must_use]
+    pub fn is_open(&self, from: usize, to: usize) -> bool {
+        from == to || !(self.down || self.is_blocked(from, to))
+    }
+
+    /// Whether a message from one host to another arrives.
+    pub fn passes(&self, from: usize, to: usize, rng: &mut Rng) -> bool {
+        self.is_open(from, to) && (from == to || !self.is_lost(from, to, rng))
     }
 
     fn is_lost(&self, from: usize, to: usize, rng: &mut Rng) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Monotonic, Skew, VirtualTime, wall};
+use crate::connections::Connections;
 use crate::ground_truth::ProcessId;
 use crate::machine::Machine;
 use crate::table_call::TableCall;
@@ -20,6 +21,8 @@ pub(super) enum Running {
     Yes,
     Killed,
     Stopped,
+    /// Its machine ended with it.
+    MachineCrashed,
 }
 
 /// What a process tried to send while it was held.
@@ -62,6 +65,8 @@ pub(super) struct Process {
     /// Table calls without an answer yet, with their deadlines.
     pub asked: Vec<(CallId, VirtualTime)>,
     pub sent: Sent,
+    /// Its connections.
+    pub connections: Connections,
     /// The time of the scheduled wake-up.
     pub wake_at: Option<VirtualTime>,
     pub view: Option<ClusterView>,

@@ -8,6 +8,10 @@ pub struct Stats {
     pub starts: u64,
     /// Processes killed.
     pub kills: u64,
+    /// Of those, processes whose machine crashed.
+    pub machine_crashes: u64,
+    /// Ends of connections that processes saw.
+    pub disconnects: u64,
     /// Processes that started at the address of an earlier one.
     pub restarts: u64,
     /// Pauses.
@@ -101,13 +105,15 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 43] {
+    fn fields(&mut self) -> [&mut u64; 45] {
         [
             &mut self.forged,
             &mut self.strange,
             &mut self.withdrawn,
             &mut self.starts,
             &mut self.kills,
+            &mut self.machine_crashes,
+            &mut self.disconnects,
             &mut self.restarts,
             &mut self.pauses,
             &mut self.holds,
