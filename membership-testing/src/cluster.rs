@@ -223,6 +223,8 @@ impl Cluster {
                 self.feed(process, None, Input::Command(command));
             }
             Event::Resume(id) => self.resume(id, false),
+            Event::StallAgain(id) => self.stall_again(id),
+            Event::Starve(id) => self.stall_executor(id),
             Event::Release(id) => self.release(id, false),
             Event::Forge => self.forge(),
             Event::Flap(number) => self.toggle_flap(number),

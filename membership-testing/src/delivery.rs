@@ -129,6 +129,9 @@ impl Cluster {
     }
 
     pub(super) fn call(&mut self, process: ProcessId, call: CallId, what: TableCall) {
+        if matches!(what, TableCall::Read(_)) {
+            self.reads(process);
+        }
         let deadline = self.now + self.config.table_call_timeout;
         let Some(caller) = self.processes.get_mut(process.0) else {
             return;

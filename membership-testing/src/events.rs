@@ -57,6 +57,10 @@ pub(super) enum Event {
     },
     /// The pause of a process ends, unless it was prolonged.
     Resume(ProcessId),
+    /// A stuttering process stalls again.
+    StallAgain(ProcessId),
+    /// A starving executor stalls.
+    Starve(ProcessId),
     /// The hold of a process ends, unless it was prolonged.
     Release(ProcessId),
     /// A hostile peer sends a message.

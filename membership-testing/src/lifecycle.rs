@@ -111,6 +111,8 @@ impl Cluster {
             paused_until: None,
             hung: false,
             backlog: Vec::new(),
+            stalls_again: None,
+            starving: None,
             held_until: None,
             outbox: Vec::new(),
             inbox: Vec::new(),

@@ -68,6 +68,15 @@ pub struct Network {
     delayed: (f64, Duration),
     zones: usize,
     between_zones: Option<Latency>,
+    between: Vec<Between>,
+}
+
+/// The latency of the links between two sets of hosts.
+#[derive(Clone, Debug)]
+struct Between {
+    these: BTreeSet<usize>,
+    those: BTreeSet<usize>,
+    latency: Latency,
 }
 
 impl Network {
@@ -198,9 +207,43 @@ impl Network {
     /// The latency between two hosts.
     #[must_use]
     pub fn latency_between(&self, a: usize, b: usize) -> Latency {
+        let joins = |x: &&Between| {
+            (x.these.contains(&a) && x.those.contains(&b))
+                || (x.those.contains(&a) && x.these.contains(&b))
+        };
+        if let Some(between) = self.between.iter().rev().find(joins) {
+            return between.latency;
+        }
         self.between_zones
             .filter(|_| self.zone(a) != self.zone(b))
             .unwrap_or(self.latency)
+    }
+
+    /// Sets the latency of the links between two sets of hosts, whatever their zones. The last such
+    /// set that joins two hosts counts for them.
+    pub fn set_latency_between(
+        &mut self,
+        these: BTreeSet<usize>,
+        those: BTreeSet<usize>,
+        latency: Latency,
+    ) {
+        self.between.push(Between {
+            these,
+            those,
+            latency,
+        });
+    }
+
+    /// Ends every latency that was set for the links between two sets of hosts.
+    pub fn clear_latency_between(&mut self) {
+        self.between.clear();
+    }
+
+    /// The longest latency that was set for the links between two sets of hosts.
+    #[must_use]
+    pub fn longest_between(&self) -> Duration {
+        let longest = |x: &Between| x.latency.slow.max(x.latency.high);
+        self.between.iter().map(longest).max().unwrap_or_default()
     }
 
     /// Blocks a direction. Returns whether it was open.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{Monotonic, Skew, VirtualTime, wall};
 use crate::connections::Connections;
+use crate::faults::Starving;
 use crate::ground_truth::ProcessId;
 use crate::machine::Machine;
 use crate::table_call::TableCall;
@@ -57,6 +58,10 @@ pub(super) struct Process {
     pub hung: bool,
     /// Inputs that arrived while it was paused, with the sender of each message.
     pub backlog: Vec<(Option<ProcessId>, Input)>,
+    /// How long it stalls once more, after this pause.
+    pub stalls_again: Option<Duration>,
+    /// Its executor starves.
+    pub starving: Option<Starving>,
     pub held_until: Option<VirtualTime>,
     /// What it tried to send while it was held.
     pub outbox: Vec<HeldOutput>,

@@ -16,6 +16,14 @@ pub struct Stats {
     pub restarts: u64,
     /// Pauses.
     pub pauses: u64,
+    /// Pauses that were followed by another one at once.
+    pub stutters: u64,
+    /// Executors that starved.
+    pub starvations: u64,
+    /// Listeners that were lost.
+    pub deaf: u64,
+    /// Times that links between two sets of hosts became slow.
+    pub slow_links: u64,
     /// Holds.
     pub holds: u64,
     /// Requested leaves.
@@ -105,7 +113,7 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 45] {
+    fn fields(&mut self) -> [&mut u64; 49] {
         [
             &mut self.forged,
             &mut self.strange,
@@ -116,6 +124,10 @@ impl Stats {
             &mut self.disconnects,
             &mut self.restarts,
             &mut self.pauses,
+            &mut self.stutters,
+            &mut self.starvations,
+            &mut self.deaf,
+            &mut self.slow_links,
             &mut self.holds,
             &mut self.leaves,
             &mut self.blocks,

@@ -1,14 +1,19 @@
 //! Faults between processes, and between processes and the table, and the end of all faults.
 
 mod clock;
+mod deaf;
 mod flap;
 mod hang;
 mod hold;
+mod links;
 mod network;
+mod stutter;
 mod table;
 #[cfg(test)]
 mod tests;
 mod zone;
+
+pub(crate) use stutter::Starving;
 
 use crate::cluster::Cluster;
 use crate::ground_truth::ProcessId;
@@ -19,8 +24,10 @@ impl Cluster {
     pub fn end_faults(&mut self) {
         self.heal();
         self.hostile = None;
+        self.regain_listeners();
         self.network.clear_loss();
         self.network.set_latency(self.defaults.latency);
+        self.network.clear_latency_between();
         self.network.set_zones(1, self.defaults.latency);
         self.store.latency = self.defaults.table;
         self.store.conflicts = 0.0;
@@ -41,6 +48,10 @@ impl Cluster {
         self.update_rough_network();
         self.update_rough_table();
         for id in self.running() {
+            if let Some(process) = self.processes.get_mut(id.0) {
+                process.stalls_again = None;
+                process.starving = None;
+            }
             self.release(id, true);
             self.resume(id, true);
         }
@@ -75,13 +86,15 @@ impl Cluster {
 
     fn update_any_block(&mut self) {
         let lossy = self.network.lossy().next().is_some();
-        self.truth
-            .any_block
-            .set(lossy || self.network.any_blocked(), self.now);
+        self.truth.any_block.set(
+            lossy || self.network.any_blocked() || !self.deaf.is_empty(),
+            self.now,
+        );
     }
 
     fn update_lossy(&mut self, host: usize) {
-        let lossy = self.network.lossy().any(|p| p == host);
+        let deaf = self.deaf.iter().any(|id| self.host(*id) == Some(host));
+        let lossy = deaf || self.network.lossy().any(|p| p == host);
         self.truth
             .lossy
             .entry(host)
@@ -98,6 +111,7 @@ impl Cluster {
             .max(latency.high)
             .max(self.network.longest_delay())
             .max(self.between_zones())
+            .max(self.network.longest_between())
             > self.config.min_probe_timeout / 4;
         let rough = self.network.loss() > 0.0 || slow;
         self.truth.rough_network.set(rough, self.now);

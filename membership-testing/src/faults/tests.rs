@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Cluster;
 use crate::fake::cluster;
+use crate::{Cluster, Latency};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -129,4 +129,103 @@ fn counting_bytes_does_not_change_the_run() {
     // A header with a version, a digest and two addresses has about ninety bytes.
     let each = with.2 / with.1;
     assert!((60..400).contains(&each), "{each} bytes per message");
+}
+
+#[test]
+fn a_partial_partition_cuts_the_chosen_directions_only() {
+    let mut c = cluster(3, 4);
+    c.run_until_agreed(S(60)).unwrap();
+    let all = c.running();
+    c.run_for(S(10)).unwrap();
+    assert_eq!(c.cut_links(|from, to| from == all[0] && to != all[1]), 2);
+    assert!(c.network().any_blocked() && ten_seconds(&mut c).0 > 10);
+    c.mend_links(|_, to| to != all[3]);
+    assert!(c.network().is_blocked(0, 3) && !c.network().is_blocked(0, 2));
+    c.heal();
+    c.cut_both_ways(&all[..1], &all[1..3]);
+    assert_eq!(c.stats().blocks, 2 + 4);
+    c.cut_one_way(&all[..1], &all[1..]);
+    assert_eq!(c.stats().blocks, 2 + 4 + 1);
+    c.end_faults();
+    assert_eq!(ten_seconds(&mut c).0, 0);
+}
+
+#[test]
+fn links_between_two_sets_become_slow_and_fast_again() {
+    let mut c = cluster(3, 4);
+    c.run_until_agreed(S(60)).unwrap();
+    let all = c.running();
+    let usual = c.network().latency();
+    let slow = Latency {
+        low: S(2),
+        high: S(2),
+        ..usual
+    };
+    c.slow_links(&all[..2], &all[2..], slow);
+    assert_eq!(c.network().latency_between(3, 1), slow);
+    assert_eq!(c.network().latency_between(0, 1), usual);
+    assert!(c.truth().rough_network.is_on());
+    c.usual_links();
+    assert_eq!(c.network().latency_between(3, 1), usual);
+    assert!(!c.truth().rough_network.is_on());
+}
+
+#[test]
+fn a_stuttering_process_stalls_again_while_it_reads() {
+    let mut c = Cluster::builder().seed(4).silos(4).build().unwrap();
+    c.run_until_agreed(S(60)).unwrap();
+    let one = c.running()[1];
+    let before = c.table_traffic().reads;
+    c.stutter(one, S(20), S(1));
+    c.run_for(S(20)).unwrap();
+    let began = c.truth().record(one).unwrap().paused.began();
+    assert_eq!((began, c.is_paused(one)), (Some(c.now() - S(20)), false));
+    c.run_for(MS(2)).unwrap();
+    assert!(c.is_paused(one) && c.stats().pauses == 2);
+    c.run_for(S(2)).unwrap();
+    assert!(!c.is_paused(one) && c.table_traffic().reads > before);
+    // A process that does not read stalls again all the same.
+    let mut c = cluster(3, 2);
+    c.run_until_agreed(S(60)).unwrap();
+    let one = c.running()[1];
+    c.stutter(one, MS(100), S(3));
+    c.run_for(S(1)).unwrap();
+    assert!(c.is_paused(one) && c.stats().pauses == 2);
+}
+
+#[test]
+fn a_starving_executor_stalls_again_and_again() {
+    let mut c = cluster(3, 4);
+    c.run_until_agreed(S(60)).unwrap();
+    let one = c.running()[1];
+    c.starve(one, S(2), S(30));
+    c.run_for(S(35)).unwrap();
+    let stalls = c.stats().pauses;
+    assert!((10..=60).contains(&stalls), "{stalls}");
+    c.run_for(S(60)).unwrap();
+    assert_eq!(c.stats().pauses, stalls);
+    c.starve(one, S(2), S(600));
+    c.end_faults();
+    c.run_for(S(60)).unwrap();
+    assert_eq!(c.stats().pauses, stalls);
+}
+
+#[test]
+fn a_process_without_a_listener_cannot_be_dialled() {
+    let mut c = Cluster::builder().seed(4).silos(6).build().unwrap();
+    c.run_until_agreed(S(60)).unwrap();
+    let one = c.running()[1];
+    c.lose_listener(one);
+    assert!(c.truth().any_block.is_on());
+    let disconnects = c.stats().disconnects;
+    assert!(ten_seconds(&mut c).0 > 3);
+    c.regain_listener(one);
+    assert_eq!(ten_seconds(&mut c).0, 0);
+    assert!(!c.truth().any_block.is_on());
+    c.lose_listener(one);
+    assert!(c.run_until(S(300), |c| c.stats().voted_out > 0).unwrap());
+    assert_eq!(c.stats().disconnects, disconnects);
+    c.end_faults();
+    c.settle().unwrap();
+    assert_eq!(c.running().len(), 5);
 }

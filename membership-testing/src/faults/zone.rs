@@ -28,38 +28,50 @@ impl Cluster {
         }
         self.note_world(format!("nothing gets from zone {a} to zone {b}, nor back"));
         self.stats.zone_cuts += 1;
-        self.cuts.push((a, b));
-        for host in self
-            .all_hosts()
-            .filter(|p| self.network.zone(*p) == a)
-            .collect::<Vec<_>>()
-        {
-            self.block_from_zone(host, b);
+        self.cut_direction(a, b);
+        self.cut_direction(b, a);
+    }
+
+    /// Cuts one direction between two zones, for later hosts too, until [`heal`](Self::heal).
+    pub fn cut_zones_one_way(&mut self, from: usize, to: usize) {
+        if from == to || from.max(to) >= self.network.zones() {
+            return;
+        }
+        self.note_world(format!("nothing gets from zone {from} to zone {to}"));
+        self.stats.zone_cuts += 1;
+        self.cut_direction(from, to);
+    }
+
+    fn cut_direction(&mut self, from: usize, to: usize) {
+        self.cuts.push((from, to));
+        for a in self.hosts_of_zone(from) {
+            for b in self.hosts_of_zone(to) {
+                self.block_hosts(a, b);
+            }
         }
         self.mark_split_unclean();
         self.update_any_block();
     }
 
+    fn hosts_of_zone(&self, zone: usize) -> Vec<usize> {
+        self.all_hosts()
+            .filter(|host| self.network.zone(*host) == zone)
+            .collect()
+    }
+
     /// Applies the cuts of its zone to a new host.
     pub(crate) fn join_cuts(&mut self, host: usize) {
         let zone = self.network.zone(host);
-        for (a, b) in self.cuts.clone() {
-            if zone == a {
-                self.block_from_zone(host, b);
-            } else if zone == b {
-                self.block_from_zone(host, a);
+        for (from, to) in self.cuts.clone() {
+            if zone == from {
+                for there in self.hosts_of_zone(to) {
+                    self.block_hosts(host, there);
+                }
+            } else if zone == to {
+                for there in self.hosts_of_zone(from) {
+                    self.block_hosts(there, host);
+                }
             }
-        }
-    }
-
-    fn block_from_zone(&mut self, host: usize, zone: usize) {
-        for there in self
-            .all_hosts()
-            .filter(|p| self.network.zone(*p) == zone)
-            .collect::<Vec<_>>()
-        {
-            self.block_hosts(host, there);
-            self.block_hosts(there, host);
         }
     }
 
