@@ -150,7 +150,7 @@ impl Driver {
             input = self.calls.next() => Some(input),
             Some(inbound) = self.inbox.recv() => Some(match inbound {
                 Inbound::Message { link, peer, header, body } => Input::Message { link, peer, header, body },
-                Inbound::SendFailed { to, reason } => Input::SendFailed { to, refused: false, reason },
+                Inbound::SendFailed { to, refused, reason } => Input::SendFailed { to, refused, reason },
             }),
             Some(request) = self.requests.recv() => self.asked(request),
             changed = self.stage.changed(), if !self.dropped => self.leave(changed.is_ok()),

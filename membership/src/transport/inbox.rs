@@ -30,8 +30,43 @@ pub trait Inbox: Send + Sync + fmt::Debug {
         message: Bytes,
     ) -> Result<(), DeliverError>;
 
-    /// Reports that a message to `to` could not be sent, and why, for people. Returns at once.
-    fn send_failed(&self, to: SocketAddr, reason: String);
+    /// Reports that what was sent to `to` could not be delivered; one report may stand for several
+    /// messages. Optional. Returns at once.
+    fn send_failed(&self, to: SocketAddr, failure: SendFailure);
+}
+
+/// Why a message could not be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SendFailure {
+    /// The machine at that address said that no process listens there: the protocol takes the silo
+    /// for unreachable without waiting for a timeout.
+    pub refused: bool,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl SendFailure {
+    /// Any failure but a refusal. It only improves reports.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self {
+            refused: false,
+            reason: reason.into(),
+        }
+    }
+
+    /// The machine at that address answered, and said that no process listens there, as with
+    /// [`std::io::ErrorKind::ConnectionRefused`]. A silo that answers slowly, refuses a handshake or
+    /// has no room for a connection is not refused in this sense, nor is one behind a proxy that
+    /// refuses in its name; a message that may still arrive in another way is not either.
+    #[must_use]
+    pub fn refused(reason: impl Into<String>) -> Self {
+        Self {
+            refused: true,
+            reason: reason.into(),
+        }
+    }
 }
 
 /// Why a message was not delivered. The connection that it came by is of no more use.

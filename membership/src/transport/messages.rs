@@ -10,7 +10,7 @@ use membership_core::protocol::{Header, LinkId, Message, PeerIdentity};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::codec::{EncodeError, decode, encode_body, encode_header};
-use super::{DeliverError, EncodedMessage, Inbox, Lane};
+use super::{DeliverError, EncodedMessage, Inbox, Lane, SendFailure};
 
 /// A longer message is decoded on a thread of its own: 10,000 rows take tens of milliseconds.
 const DECODE_ASIDE: usize = 256 * 1024;
@@ -86,10 +86,12 @@ pub enum Inbound {
         /// What it says.
         body: Arc<Message>,
     },
-    /// A message could not be delivered. Only for better reports.
+    /// A message could not be delivered.
     SendFailed {
         /// The destination.
         to: SocketAddr,
+        /// The machine there said that no process listens at that address.
+        refused: bool,
         /// Why, for people.
         reason: String,
     },
@@ -211,8 +213,13 @@ impl Inbox for MessageInbox {
         sent.map_err(|_| DeliverError::Stopped)
     }
 
-    fn send_failed(&self, to: SocketAddr, reason: String) {
+    fn send_failed(&self, to: SocketAddr, failure: SendFailure) {
+        let SendFailure { refused, reason } = failure;
         // Dropped when the inbox is full: messages matter more.
-        let _ = self.small.try_send(Inbound::SendFailed { to, reason });
+        let _ = self.small.try_send(Inbound::SendFailed {
+            to,
+            refused,
+            reason,
+        });
     }
 }

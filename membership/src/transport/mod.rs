@@ -43,7 +43,7 @@ pub use codec::{DecodeError, EncodeError, decode, encode};
 pub use encoded::{EncodedMessage, Lane};
 pub use error::TransportError;
 pub use hello::Hello;
-pub use inbox::{DeliverError, Inbox};
+pub use inbox::{DeliverError, Inbox, SendFailure};
 pub use membership_core::protocol::PeerIdentity;
 pub use messages::{Encoder, Inbound, MessageInbox, Messages};
 pub use security::Security;
@@ -84,7 +84,8 @@ pub trait Transport: Send + Sync + fmt::Debug {
     async fn start(&self, hello: Hello, inbox: Arc<dyn Inbox>) -> Result<(), TransportError>;
 
     /// Sends one message, or drops it. Returns at once. A failure that is noticed may be reported
-    /// with [`Inbox::send_failed`]. Drops everything before `start` and after `shutdown`.
+    /// with [`Inbox::send_failed`]; a crash is detected sooner if a [refusal](SendFailure::refused)
+    /// is. Drops everything before `start` and after `shutdown`.
     fn send(&self, to: Destination, message: EncodedMessage);
 
     /// The instance id that this transport proves to its peers, for example by a key pair: the

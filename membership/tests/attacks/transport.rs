@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use membership::protocol::{Destination, Header, LinkId, Message};
 use membership::transport::{
-    DeliverError, EncodedMessage, Encoder, Hello, Inbox, Lane, PeerIdentity, TcpConfig,
-    TcpTransport, Transport, TransportError, TransportStats, decode, encode,
+    DeliverError, EncodedMessage, Encoder, Hello, Inbox, Lane, PeerIdentity, SendFailure,
+    TcpConfig, TcpTransport, Transport, TransportError, TransportStats, decode, encode,
 };
 use membership::{ClusterView, InstanceId, SiloAddress};
 use tokio::sync::broadcast;
@@ -326,7 +326,7 @@ impl Inbox for TappedInbox {
         self.inbox.deliver(link, peer, message).await
     }
 
-    fn send_failed(&self, to: SocketAddr, reason: String) {
-        self.inbox.send_failed(to, reason);
+    fn send_failed(&self, to: SocketAddr, failure: SendFailure) {
+        self.inbox.send_failed(to, failure);
     }
 }

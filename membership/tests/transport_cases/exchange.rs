@@ -87,8 +87,8 @@ async fn a_dead_endpoint_is_reported_and_not_dialled_too_often() {
     let begun = tokio::time::Instant::now();
     for round in 0..5 {
         a.probe(free, round);
-        let (to, reason) = a.failure().await;
-        assert_eq!(to, free);
+        let (to, refused, reason) = a.any_failure().await;
+        assert_eq!((to, refused), (free, true));
         assert!(
             reason.contains("cannot connect") && reason.contains(&free.to_string()),
             "{reason}"
@@ -114,7 +114,8 @@ async fn another_cluster_is_refused_and_learns_nothing() {
         Destination::Fresh(b.endpoint()),
     ] {
         a.send(to, Message::Probe { nonce: 1 });
-        let (_, reason) = a.failure().await;
+        let (_, refused, reason) = a.any_failure().await;
+        assert!(!refused, "a process is there");
         assert!(
             reason.contains("another cluster") && !reason.contains("green"),
             "{reason}"

@@ -23,7 +23,7 @@ async fn a_new_process_at_the_same_port_is_reached_within_200_ms() {
         drop(b);
         a.until(|s| s.open == 0).await;
         a.probe(endpoint, 2);
-        assert_eq!(a.failure().await.0, endpoint);
+        assert_eq!(a.refusal().await, endpoint);
 
         // The old listener is closed by a task of its own.
         while TcpTransport::bind(endpoint).await.is_err() {

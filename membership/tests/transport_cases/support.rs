@@ -159,8 +159,24 @@ impl Peer {
     }
 
     pub async fn failure(&mut self) -> (SocketAddr, String) {
+        let (to, _, reason) = self.any_failure().await;
+        (to, reason)
+    }
+
+    /// Where no process listens, by the system there.
+    pub async fn refusal(&mut self) -> SocketAddr {
+        let (to, refused, reason) = self.any_failure().await;
+        assert!(refused, "{to}: {reason}");
+        to
+    }
+
+    pub async fn any_failure(&mut self) -> (SocketAddr, bool, String) {
         match self.next().await {
-            Inbound::SendFailed { to, reason } => (to, reason),
+            Inbound::SendFailed {
+                to,
+                refused,
+                reason,
+            } => (to, refused, reason),
             other => panic!("{other:?} instead of a failure"),
         }
     }

@@ -15,6 +15,7 @@ use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
 use super::roll::Standing;
 use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
+use crate::transport::SendFailure;
 use crate::transport::tls::{self, Tls, of_certificate};
 
 /// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a
@@ -75,7 +76,7 @@ async fn introduce(
     stream: TcpStream,
     to: SocketAddr,
     me: &Me,
-) -> Result<Connection, String> {
+) -> Result<Connection, SendFailure> {
     let stream = metered(shared, stream);
     let (mut stream, secured) = match &shared.tls {
         None => (Stream::Plain(stream), None),
@@ -83,19 +84,29 @@ async fn introduce(
             let secured = match tls.dial(stream, to, Some(&me.cluster)).await {
                 Err(_) if tls.may_dial_without() => {
                     let again = TcpStream::connect(to).await;
-                    let again = again.map_err(|error| error.to_string())?;
+                    let again = again.map_err(|error| unconnected(&error, error.to_string()))?;
                     tls.dial(metered(shared, again), to, None).await
                 }
                 result => result,
             };
-            let secured = secured.map_err(|error| unsecured(&error, tls.needs_certificates()))?;
+            let secured = secured
+                .map_err(|error| SendFailure::new(unsecured(&error, tls.needs_certificates())))?;
             taken(secured, |stream| Stream::Secured(Box::new(stream)))
         }
     };
     let peer = handshake::dial(&mut stream, me, secured.as_ref())
         .await
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| SendFailure::new(error.to_string()))?;
     Ok(Connection::new(stream, secured.as_ref(), me, &peer))
+}
+
+/// Why the system made no connection. It alone knows whether a process listens there: what comes
+/// later is said by a process.
+fn unconnected(error: &io::Error, reason: String) -> SendFailure {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => SendFailure::refused(reason),
+        _ => SendFailure::new(reason),
+    }
 }
 
 /// A connection whose other end has proven nothing yet.
@@ -123,25 +134,35 @@ fn unsecured(error: &io::Error, needs_certificates: bool) -> String {
     }
 }
 
-/// Dials, with the two timeouts of the configuration. The error is for people.
-pub(super) async fn dial(shared: &Shared, to: SocketAddr, me: &Me) -> Result<Connection, String> {
+/// Dials, with the two timeouts of the configuration.
+pub(super) async fn dial(
+    shared: &Shared,
+    to: SocketAddr,
+    me: &Me,
+) -> Result<Connection, SendFailure> {
     let attempt = async {
         let limit = shared.config.connect_timeout;
         let stream = match timeout(limit, TcpStream::connect(to)).await {
             Err(_) => {
-                return Err(format!(
+                return Err(SendFailure::new(format!(
                     "cannot connect to {to}: no answer within {limit:?}"
-                ));
+                )));
             }
-            Ok(Err(error)) => return Err(format!("cannot connect to {to}: {error}")),
+            Ok(Err(error)) => {
+                let reason = format!("cannot connect to {to}: {error}");
+                return Err(unconnected(&error, reason));
+            }
             Ok(Ok(stream)) => stream,
         };
         let limit = shared.config.handshake_timeout;
         match timeout(limit, introduce(shared, stream, to, me)).await {
-            Err(_) => Err(format!(
+            Err(_) => Err(SendFailure::new(format!(
                 "{to} accepts connections, but sends nothing within {limit:?}: the process hangs, or it is not a silo"
-            )),
-            Ok(Err(error)) => Err(format!("{to}: {error}")),
+            ))),
+            Ok(Err(mut failure)) => {
+                failure.reason.insert_str(0, &format!("{to}: "));
+                Err(failure)
+            }
             Ok(Ok(connection)) => Ok(connection),
         }
     };

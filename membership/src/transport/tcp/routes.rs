@@ -19,10 +19,11 @@ use super::counters::add;
 use super::link::{Ends, Link};
 use super::queue::Queue;
 use super::shared::{Permit, Phase, Shared, State};
-use crate::transport::{EncodedMessage, Inbox};
+use crate::transport::{EncodedMessage, Inbox, SendFailure};
 
 /// The least time between two dials of a dead endpoint; messages wait for the next dial. Short, so
-/// that the first probe to a restarted silo arrives.
+/// that the first probe to a restarted silo arrives, and that each probe to a dead one is refused
+/// long before its timeout. Without messages nothing is dialled.
 const DIAL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a connection for one message, or a replaced connection, stays open for answers.
 const LINGER: Duration = Duration::from_secs(10);
@@ -77,7 +78,7 @@ impl Shared {
                     }
                 };
                 if dropped > 0 {
-                    running.inbox.send_failed(to, format!("{to} reads more slowly than this silo sends; the oldest messages were dropped"));
+                    running.inbox.send_failed(to, SendFailure::new(format!("{to} reads more slowly than this silo sends; the oldest messages were dropped")));
                 }
             }
             Destination::Fresh(to) => {
@@ -86,14 +87,16 @@ impl Shared {
                     add(&self.counters.dropped_no_connection, 1);
                     return running.inbox.send_failed(
                         to,
-                        format!("did not dial {to}: {MAX_FRESH_DIALS} dials are under way"),
+                        SendFailure::new(format!(
+                            "did not dial {to}: {MAX_FRESH_DIALS} dials are under way"
+                        )),
                     );
                 };
                 let Some(life) = Permit::take(&self.fresh, MAX_FRESH) else {
                     add(&self.counters.dropped_no_connection, 1);
                     return running
                         .inbox
-                        .send_failed(to, format!("did not dial {to}: {MAX_FRESH} connections for one message each are open"));
+                        .send_failed(to, SendFailure::new(format!("did not dial {to}: {MAX_FRESH} connections for one message each are open")));
                 };
                 let queue = self.new_queue();
                 queue.push(item);
@@ -125,10 +128,10 @@ impl Shared {
         {
             running.inbox.send_failed(
                 to,
-                format!(
+                SendFailure::new(format!(
                     "a message of {bytes} bytes is larger than the bound of {} bytes",
                     self.config.max_message_bytes
-                ),
+                )),
             );
         }
     }
@@ -150,17 +153,21 @@ impl Shared {
                     carry::run(&self, &link, connection, &inbox, &phase).await;
                     return self.forget(&link);
                 }
-                Err(reason) => {
+                Err(mut failure) => {
                     match self.state().peers.get(&to).and_then(|p| p.link.clone()) {
-                        // The old connection is still open: it gets the messages that wait.
+                        // The old connection is still open: it gets the messages that wait, so none
+                        // of them was refused.
                         Some(old) => {
                             old.trust();
                             queue.move_to(&old.queue);
+                            if let Some(failure) = &mut failure {
+                                failure.refused = false;
+                            }
                         }
                         None => queue.clear(),
                     }
-                    if let Some(reason) = reason {
-                        inbox.send_failed(to, reason);
+                    if let Some(failure) = failure {
+                        inbox.send_failed(to, failure);
                     }
                     let (mut end, rest) =
                         (phase.clone(), DIAL_INTERVAL.saturating_sub(begun.elapsed()));
@@ -211,10 +218,10 @@ impl Shared {
                 .await;
                 self.forget(&link);
             }
-            Err(reason) => {
+            Err(failure) => {
                 queue.close();
-                if let Some(reason) = reason {
-                    inbox.send_failed(to, reason);
+                if let Some(failure) = failure {
+                    inbox.send_failed(to, failure);
                 }
             }
         }
@@ -225,7 +232,7 @@ impl Shared {
         &self,
         to: SocketAddr,
         phase: &watch::Receiver<Phase>,
-    ) -> Result<Connection, Option<String>> {
+    ) -> Result<Connection, Option<SendFailure>> {
         let Some(me) = self.me() else {
             return Err(None);
         };
