@@ -1,5 +1,6 @@
 //! Reading and writing one connection after its handshake, in one task, until it ends.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -19,6 +20,15 @@ use crate::transport::{DeliverError, EncodedMessage, Inbox};
 /// How long the last bytes may take to arrive after this side closed the connection.
 const LAST_BYTES: Duration = Duration::from_millis(250);
 
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// From outside and without a word: the process at its other end may be gone.
+    Lost,
+    /// One of its sides closed it, and is well; or this silo stops.
+    Closed,
+}
+
 /// Carries messages until the connection ends. The caller then forgets the link.
 pub(super) async fn run(
     shared: &Shared,
@@ -26,28 +36,52 @@ pub(super) async fn run(
     connection: Connection,
     inbox: &Arc<dyn Inbox>,
     phase: &watch::Receiver<Phase>,
-) {
+) -> End {
     let Connection {
         mut reader, writer, ..
     } = connection;
     let (mut end, draining) = (phase.clone(), phase.clone());
-    let why = tokio::select! {
-        error = read(shared, link, &mut reader, inbox) => error.to_string(),
-        result = write(shared, link, writer, draining) => match result {
-            Ok(()) => "this silo stops".to_owned(),
-            Err(error) => error.to_string(),
+    let mut writing = pin!(write(shared, link, writer, draining));
+    let mut unwanted = false;
+    let (lost, why) = tokio::select! {
+        error = read(shared, link, &mut reader, inbox) => (error.is_loss(), error.to_string()),
+        result = &mut writing => match result {
+            Ok(()) => (false, FrameError::Stopped.to_string()),
+            Err(error) => (error.is_loss(), error.to_string()),
         },
-        () = idle(shared, link) => "idle".to_owned(),
+        why = until_useless(shared, link) => {
+            unwanted = true;
+            (false, why.to_owned())
+        }
+        _ = end.wait_for(|p| *p == Phase::Closed) => (false, FrameError::Stopped.to_string()),
+    };
+    if unwanted {
+        // Otherwise the other side would think that this process is gone.
+        link.queue.say_close();
+        let _ = timeout(LAST_BYTES, writing).await;
+    }
+    tracing::debug!(link = link.id.0, peer_instance = %link.instance, why, "connection closed");
+    // The others close their connections, too, once they hear that this silo leaves.
+    let stops = *phase.borrow() != Phase::Running || phase.has_changed().is_err();
+    if lost && !stops {
+        End::Lost
+    } else {
+        End::Closed
+    }
+}
+
+/// Waits until this side has no more use for a connection, and gives the reason.
+async fn until_useless(shared: &Shared, link: &Link) -> &'static str {
+    tokio::select! {
+        () = idle(shared, link) => "idle",
         () = link.cut.notified() => {
             add(&shared.counters.closed_oversized, 1);
-            "it held the most of the unfinished messages, of which there were too many".to_owned()
+            "it held the most of the unfinished messages, of which there were too many"
         }
-        () = link.surplus.notified() => "its peer has newer connections".to_owned(),
-        () = link.expelled.notified() => "the table no longer names its peer or the key that it showed".to_owned(),
-        () = sleep(link.life) => "it is old".to_owned(),
-        _ = end.wait_for(|p| *p == Phase::Closed) => "this silo stops".to_owned(),
-    };
-    tracing::debug!(link = link.id.0, peer_instance = %link.instance, why, "connection closed");
+        () = link.surplus.notified() => "its peer has newer connections",
+        () = link.expelled.notified() => "the table no longer names its peer or the key that it showed",
+        () = sleep(link.life) => "it is old",
+    }
 }
 
 /// Bytes of an unfinished message, counted against the bound that all connections share.
@@ -85,7 +119,7 @@ async fn read(
     match &error {
         FrameError::Oversized(_) => add(&shared.counters.closed_oversized, 1),
         FrameError::Garbage(_) => add(&shared.counters.closed_garbage, 1),
-        FrameError::Closed | FrameError::Io(_) => {}
+        _ => {}
     }
     error
 }
@@ -132,7 +166,7 @@ async fn deliver(
                 tracing::debug!(link = link.id.0, %error, "damaged message");
                 FrameError::Garbage("a damaged message")
             }
-            DeliverError::Stopped => FrameError::Closed,
+            DeliverError::Stopped => FrameError::Stopped,
         })?;
     add(&shared.counters.received, 1);
     Ok(())
@@ -143,7 +177,7 @@ async fn write<W: AsyncWrite + Unpin>(
     link: &Link,
     mut writer: W,
     mut phase: watch::Receiver<Phase>,
-) -> Result<(), std::io::Error> {
+) -> Result<(), FrameError> {
     let mut buffer = Vec::new();
     let mut long: Option<(EncodedMessage, usize)> = None;
     loop {
@@ -175,6 +209,10 @@ async fn write<W: AsyncWrite + Unpin>(
         for item in &batch.short {
             frame::put(&mut buffer, Kind::Message, &[item.head(), item.body()]);
         }
+        if batch.close {
+            frame::put(&mut buffer, Kind::Close, &[]);
+            long = None;
+        }
         if let Some((item, from)) = &mut long {
             put_piece(&mut buffer, item, *from);
             *from += CHUNK;
@@ -187,12 +225,9 @@ async fn write<W: AsyncWrite + Unpin>(
         let mut rest = buffer.as_slice();
         while !rest.is_empty() {
             let written = timeout(shared.config.write_timeout, writer.write(rest)).await;
-            let n = written.map_err(|_| {
-                let why = "the other side reads nothing, whatever it says";
-                std::io::Error::new(std::io::ErrorKind::TimedOut, why)
-            })??;
+            let n = written.map_err(|_| FrameError::Stuck)??;
             if n == 0 {
-                return Err(std::io::ErrorKind::WriteZero.into());
+                return Err(FrameError::Ended);
             }
             rest = &rest[n..];
             link.note_progress();
@@ -200,6 +235,9 @@ async fn write<W: AsyncWrite + Unpin>(
         writer.flush().await?;
         add(&shared.counters.sent, sent);
         add(&shared.counters.bytes_sent, buffer.len());
+        if batch.close {
+            return Ok(writer.shutdown().await?);
+        }
     }
 }
 

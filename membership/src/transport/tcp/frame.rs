@@ -41,6 +41,9 @@ pub(super) enum Kind {
     Ping = 5,
     /// The answer to a ping.
     Pong = 6,
+    /// The sender closes this connection, and is well: it has no more use for it. The last frame. A
+    /// connection that ends without it may have ended with its process.
+    Close = 7,
 }
 
 impl Kind {
@@ -53,6 +56,7 @@ impl Kind {
             Self::More,
             Self::Ping,
             Self::Pong,
+            Self::Close,
         ]
         .into_iter()
         .find(|k| *k as u8 == byte)
@@ -62,9 +66,18 @@ impl Kind {
 /// Why a frame could not be read. The connection is useless then.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
-    /// The other side closed the connection, between two frames.
-    #[error("closed by the other side")]
+    /// The connection ended between two frames.
+    #[error("ended by the other side")]
+    Ended,
+    /// The other side said that it closes the connection.
+    #[error("closed by the other side, which has no more use for it")]
     Closed,
+    /// The silo has stopped and takes no message.
+    #[error("this silo stops")]
+    Stopped,
+    /// The other side takes no bytes.
+    #[error("the other side reads nothing, whatever it says")]
+    Stuck,
     /// The connection broke.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -74,6 +87,20 @@ pub(super) enum FrameError {
     /// Invalid in this protocol.
     #[error("not understood: {0}")]
     Garbage(&'static str),
+}
+
+impl FrameError {
+    /// Whether the connection was ended from outside and without a word, as when the process at its
+    /// other end dies. What this side cannot understand, it ends itself; damage within TLS is such.
+    pub(super) fn is_loss(&self) -> bool {
+        match self {
+            Self::Ended => true,
+            Self::Io(error) => error.kind() != io::ErrorKind::InvalidData,
+            Self::Closed | Self::Stopped | Self::Stuck | Self::Oversized(_) | Self::Garbage(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// Appends a frame with these parts as its content, together at most [`MAX_FRAME`] - 1 bytes.
@@ -141,7 +168,7 @@ pub(super) async fn read_or_skip<R: AsyncRead + Unpin>(
     let mut head = [0; 5];
     // The stream may end only before the first byte.
     if from.read(&mut head[..1]).await? == 0 {
-        return Err(FrameError::Closed);
+        return Err(FrameError::Ended);
     }
     from.read_exact(&mut head[1..4]).await?;
     let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
@@ -242,6 +269,7 @@ impl Assembler {
             Kind::More => self.more(&content)?,
             Kind::Ping => return Ok(Taken::Ping),
             Kind::Pong => None,
+            Kind::Close => return Err(FrameError::Closed),
             Kind::Hello | Kind::Refuse => return Err(FrameError::Garbage("a second handshake")),
         };
         Ok(message.map_or(Taken::Nothing, Taken::Message))

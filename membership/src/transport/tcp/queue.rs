@@ -30,6 +30,8 @@ const NEWEST: usize = 8;
 pub(super) struct Batch {
     pub(super) ping: bool,
     pub(super) pong: bool,
+    /// Nothing comes after this.
+    pub(super) close: bool,
     /// Short messages, together a little more than [`CHUNK`] bytes at most.
     pub(super) short: Vec<EncodedMessage>,
     /// A long message, if the writer wanted one.
@@ -38,7 +40,7 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
-        !self.ping && !self.pong && self.short.is_empty() && self.long.is_none()
+        !self.ping && !self.pong && !self.close && self.short.is_empty() && self.long.is_none()
     }
 }
 
@@ -49,6 +51,7 @@ struct Waiting {
     long_bytes: usize,
     ping: bool,
     pong: bool,
+    close: bool,
     closed: bool,
 }
 
@@ -126,12 +129,20 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Drops everything, and asks to tell the other side that this side closes the connection.
+    pub(super) fn say_close(&self) {
+        self.close();
+        self.lock().close = true;
+        self.changed.notify_one();
+    }
+
     /// What to send next; may be empty.
     pub(super) fn take(&self, want_long: bool) -> Batch {
         let mut waiting = self.lock();
         let mut batch = Batch {
             ping: std::mem::take(&mut waiting.ping),
             pong: std::mem::take(&mut waiting.pong),
+            close: std::mem::take(&mut waiting.close),
             ..Batch::default()
         };
         let (mut taken, mut short) = (0, 0);

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use super::super::frame::{self, Assembler, Kind};
+use super::super::frame::{self, Assembler, FrameError, Kind};
 use super::super::handshake::{self, HandshakeError, Introduction, MARK, Side, Versions};
 use super::{delta, header, introduction, me, samples};
 use crate::transport::{decode, encode};
@@ -103,6 +103,17 @@ async fn frames() {
         (kind, assembler.more(&content).unwrap()),
         (Kind::More, Some(message))
     );
+}
+
+#[tokio::test]
+async fn the_last_frame() {
+    let mut now = Vec::new();
+    frame::put(&mut now, Kind::Close, &[]);
+    let frozen = frozen("close", &now);
+    assert_eq!(now, frozen);
+    let mut from = frozen.as_slice();
+    let next = frame::next(&mut from, &mut Assembler::default(), 1 << 20, || true).await;
+    assert!(matches!(next, Err(FrameError::Closed)));
 }
 
 #[test]
