@@ -11,6 +11,7 @@ mod transport_cases {
     mod impostors;
     mod inbox;
     mod large;
+    mod losses;
     mod newcomers;
     mod restart;
     mod standing;

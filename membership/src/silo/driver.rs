@@ -151,6 +151,7 @@ impl Driver {
             Some(inbound) = self.inbox.recv() => Some(match inbound {
                 Inbound::Message { link, peer, header, body } => Input::Message { link, peer, header, body },
                 Inbound::SendFailed { to, refused, reason } => Input::SendFailed { to, refused, reason },
+                Inbound::Disconnected { peer } => Input::Disconnected { peer },
             }),
             Some(request) = self.requests.recv() => self.asked(request),
             changed = self.stage.changed(), if !self.dropped => self.leave(changed.is_ok()),

@@ -33,6 +33,17 @@ pub trait Inbox: Send + Sync + fmt::Debug {
     /// Reports that what was sent to `to` could not be delivered; one report may stand for several
     /// messages. Optional. Returns at once.
     fn send_failed(&self, to: SocketAddr, failure: SendFailure);
+
+    /// Reports that a connection with the silo that is dialled at `peer` has ended, and that neither
+    /// this process nor, as far as the transport knows, that silo wanted it: an end of the stream, a
+    /// reset, an error of the network. At most once for each connection, and only where the
+    /// transport knows the address: because it dialled it, or because the peer has proven it. The
+    /// silo is probed at once. Optional. Returns at once.
+    ///
+    /// Report it when the next message to `peer` no longer takes that connection. A connection that
+    /// either side closes on purpose, because it is idle for example, is not reported by either: a
+    /// probe would only open it again.
+    fn disconnected(&self, peer: SocketAddr);
 }
 
 /// Why a message could not be sent.

@@ -95,6 +95,11 @@ pub enum Inbound {
         /// Why, for people.
         reason: String,
     },
+    /// A connection with a silo has ended, and not by this process.
+    Disconnected {
+        /// The address at which that silo is dialled.
+        peer: SocketAddr,
+    },
 }
 
 /// The inbox of a silo: decodes what arrives, and queues it.
@@ -221,5 +226,10 @@ impl Inbox for MessageInbox {
             refused,
             reason,
         });
+    }
+
+    fn disconnected(&self, peer: SocketAddr) {
+        // Dropped when the inbox is full: the next probe finds out, too.
+        let _ = self.small.try_send(Inbound::Disconnected { peer });
     }
 }

@@ -18,7 +18,14 @@
 //! ```
 //!
 //! A layer between the two, for example one that encrypts, is a `Transport` that wraps another: it
-//! changes the bytes in `send`, and gives the inner transport an `Inbox` that changes them back.
+//! changes the bytes in `send`, and gives the inner transport an `Inbox` that changes them back, and
+//! passes on both kinds of reports.
+//!
+//! A process that dies leaves traces that a transport may report: its system refuses new connections
+//! ([`SendFailure::refused`]) and ends the open ones ([`Inbox::disconnected`]). With them a crash is
+//! detected sooner; without them it is still detected, by probes without answers. Neither appears
+//! when a machine loses its power or its network, or when a process hangs or is stopped (SIGSTOP):
+//! its system keeps its connections, and accepts new ones for it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -85,7 +92,8 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// Sends one message, or drops it. Returns at once. A failure that is noticed may be reported
     /// with [`Inbox::send_failed`]; a crash is detected sooner if a [refusal](SendFailure::refused)
-    /// is. Drops everything before `start` and after `shutdown`.
+    /// is, and if the end of a connection is reported with [`Inbox::disconnected`]. Drops everything
+    /// before `start` and after `shutdown`.
     fn send(&self, to: Destination, message: EncodedMessage);
 
     /// The instance id that this transport proves to its peers, for example by a key pair: the

@@ -329,4 +329,8 @@ impl Inbox for TappedInbox {
     fn send_failed(&self, to: SocketAddr, failure: SendFailure) {
         self.inbox.send_failed(to, failure);
     }
+
+    fn disconnected(&self, peer: SocketAddr) {
+        self.inbox.disconnected(peer);
+    }
 }

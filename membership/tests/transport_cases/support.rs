@@ -181,6 +181,14 @@ impl Peer {
         }
     }
 
+    /// The address of a silo with which a connection was lost.
+    pub async fn loss(&mut self) -> SocketAddr {
+        match self.next().await {
+            Inbound::Disconnected { peer } => peer,
+            other => panic!("{other:?} instead of a loss"),
+        }
+    }
+
     /// Waits until the counters satisfy a condition.
     pub async fn until(&self, what: impl Fn(&TransportStats) -> bool) -> TransportStats {
         let deadline = Instant::now() + DEADLINE;

@@ -50,6 +50,12 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// A transport over TCP connections of the silo's own.
 ///
+/// It reports refused dials and lost connections to its [`Inbox`]. A message to an address whose
+/// last dial was refused is dialled for again, at most ten times a second. A connection with a
+/// member of the confirmed view counts as lost when it ends without the frame that says that the
+/// other side closes it. A process that is stopped (SIGSTOP) is not noticed here: its system accepts
+/// for it, and only the handshake fails, which is no refusal.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), membership::transport::TransportError> {

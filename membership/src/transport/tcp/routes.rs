@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use membership_core::protocol::Destination;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::carry;
+use super::carry::{self, End};
 use super::connect::{self, Connection};
 use super::counters::add;
 use super::link::{Ends, Link};
 use super::queue::Queue;
+use super::roll::Standing;
 use super::shared::{Permit, Phase, Shared, State};
 use crate::transport::{EncodedMessage, Inbox, SendFailure};
 
@@ -150,8 +151,8 @@ impl Shared {
             match Box::pin(self.dial(to, &phase)).await {
                 Ok(connection) => {
                     let link = self.add_outgoing(to, &queue, &connection);
-                    carry::run(&self, &link, connection, &inbox, &phase).await;
-                    return self.forget(&link);
+                    let end = carry::run(&self, &link, connection, &inbox, &phase).await;
+                    return self.ended(&link, end, to, &inbox);
                 }
                 Err(mut failure) => {
                     match self.state().peers.get(&to).and_then(|p| p.link.clone()) {
@@ -207,16 +208,13 @@ impl Shared {
         match result {
             Ok(connection) => {
                 let idle = LINGER.min(self.config.idle_timeout);
-                let ends = self.ends(&connection, false, idle);
+                let mut ends = self.ends(&connection, false, idle);
+                // Pings alone would keep it open for ever.
+                ends.life = ends.life.min(FRESH_LIFE);
                 let link = self.state().add(ends, queue);
                 add(&self.counters.open, 1);
-                // Pings alone would keep it open for ever.
-                let _ = timeout(
-                    FRESH_LIFE,
-                    carry::run(&self, &link, connection, &inbox, &phase),
-                )
-                .await;
-                self.forget(&link);
+                let end = carry::run(&self, &link, connection, &inbox, &phase).await;
+                self.ended(&link, end, to, &inbox);
             }
             Err(failure) => {
                 queue.close();
@@ -286,15 +284,13 @@ impl Shared {
         phase: &watch::Receiver<Phase>,
     ) {
         let idle = self.config.idle_timeout + INCOMING_IDLE_EXTRA;
+        let from = canonical(connection.advertise);
         let ends = self.ends(&connection, true, idle);
         let link = {
             let mut state = self.state();
             // It claims the address of a peer, but is another process than the one connected there.
             // That connection may be dead. A wrong claim costs one dial.
-            let known = state
-                .peers
-                .get(&canonical(connection.advertise))
-                .and_then(|p| p.link.as_ref());
+            let known = state.peers.get(&from).and_then(|p| p.link.as_ref());
             if let Some(other) = known.filter(|l| l.instance != connection.instance) {
                 other.doubt();
             }
@@ -302,8 +298,25 @@ impl Shared {
         };
         self.limit_links_of(&link);
         add(&self.counters.open, 1);
-        carry::run(self, &link, connection, inbox, phase).await;
-        self.forget(&link);
+        let end = carry::run(self, &link, connection, inbox, phase).await;
+        self.ended(&link, end, from, inbox);
+    }
+
+    /// Forgets a connection with the silo that is dialled at `peer`, and reports it if it was lost.
+    /// A newcomer may say any address, so its connections are not reported.
+    fn ended(&self, link: &Link, end: End, peer: SocketAddr, inbox: &Arc<dyn Inbox>) {
+        self.forget(link);
+        if end == End::Lost && link.standing() == Standing::Member {
+            // The end of another connection with that process may not have arrived yet: a message
+            // that follows the report dials.
+            let state = self.state();
+            let other = state.peers.get(&peer).and_then(|p| p.link.as_ref());
+            if let Some(other) = other.filter(|l| l.instance == link.instance) {
+                other.doubt();
+            }
+            drop(state);
+            inbox.disconnected(peer);
+        }
     }
 }
 
