@@ -8,6 +8,7 @@ mod begin;
 mod fault;
 mod operator;
 mod options;
+mod partial;
 mod plan;
 mod shrink;
 #[cfg(test)]
