@@ -7,51 +7,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::clock::{Skew, VirtualTime, wall};
+use crate::interval::Interval;
 use membership_core::{CommitId, Config, SiloAddress, WallTime};
 
 /// Identifies one process of the simulation. Processes are numbered in the order in which they
 /// start; a restarted silo is a new process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub usize);
-
-/// The last interval of virtual time in which something was true: whether it is true now, when it
-/// last became true, and when it last became false.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
-    on: bool,
-    began: Option<VirtualTime>,
-    last: Option<VirtualTime>,
-}
-
-impl Interval {
-    /// Records that it becomes true (`on`) or false at `now`.
-    pub fn set(&mut self, on: bool, now: VirtualTime) {
-        if on && !self.on {
-            self.began = Some(now);
-        } else if self.on && !on {
-            self.last = Some(now);
-        }
-        self.on = on;
-    }
-
-    /// When it last became true.
-    #[must_use]
-    pub fn began(&self) -> Option<VirtualTime> {
-        self.began
-    }
-
-    /// Whether it is true now.
-    #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.on
-    }
-
-    /// Whether it was true at any time from `from` until now.
-    #[must_use]
-    pub fn overlaps(&self, from: VirtualTime) -> bool {
-        self.on || self.last.is_some_and(|t| t >= from)
-    }
-}
 
 /// What really happened to one process.
 #[derive(Clone, Debug)]
@@ -367,21 +329,5 @@ impl GroundTruth {
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interval_remembers_when_it_ended() {
-        let s = Duration::from_secs;
-        let mut interval = Interval::default();
-        assert!(!interval.overlaps(s(0)));
-        interval.set(true, s(5));
-        assert!(interval.is_on() && interval.overlaps(s(100)));
-        interval.set(false, s(9));
-        assert!(!interval.is_on() && interval.overlaps(s(9)) && !interval.overlaps(s(10)));
     }
 }

@@ -33,7 +33,7 @@ impl Check for Outage {
             return Ok(());
         };
         let since = truth.ago(AFTERMATH);
-        let outages = [truth.network_down, truth.table_down];
+        let outages = [&truth.network_down, &truth.table_down];
         let Some(began) = outages
             .iter()
             .filter(|s| s.overlaps(since))
