@@ -130,6 +130,7 @@ impl Cluster {
         mut condition: impl FnMut(&Self) -> bool,
     ) -> Result<bool, Violation> {
         let mut looked_at = None;
+        self.truth.record_latency(self.longest_latency());
         loop {
             if let Some(violation) = &self.violation {
                 return Err(violation.clone());
@@ -155,6 +156,17 @@ impl Cluster {
         }
         self.set_time(until);
         Ok(condition(self))
+    }
+
+    /// The longest latency that a message can have now. Faults that change it begin and end
+    /// between two runs of the loop.
+    fn longest_latency(&self) -> Duration {
+        let network = &self.network;
+        let mut slowest = network.longest_delay();
+        for latency in [network.latency(), network.latency_between(0, 1)] {
+            slowest = slowest.max(latency.high).max(latency.slow);
+        }
+        slowest
     }
 
     fn set_time(&mut self, now: VirtualTime) {

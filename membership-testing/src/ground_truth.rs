@@ -47,7 +47,7 @@ pub struct ProcessRecord {
 }
 
 /// A silo evaluates heartbeats at least this often.
-const JUDGED: Duration = Duration::from_secs(1);
+pub(super) const JUDGED: Duration = Duration::from_secs(1);
 
 impl ProcessRecord {
     pub(super) fn new(
@@ -125,6 +125,8 @@ pub struct GroundTruth {
     pub rough_network: Interval,
     /// Some pair of hosts could not reach each other reliably.
     pub any_block: Interval,
+    /// The longest latency of a message, each with the time from which it applied.
+    pub latencies: Vec<(VirtualTime, Duration)>,
     /// No host could reach any other host.
     pub network_down: Interval,
     /// The table was unavailable to all processes.
@@ -163,6 +165,7 @@ impl GroundTruth {
             owners: BTreeMap::new(),
             rough_network: Interval::default(),
             any_block: Interval::default(),
+            latencies: Vec::new(),
             network_down: Interval::default(),
             table_down: Interval::default(),
             rough_table: Interval::default(),

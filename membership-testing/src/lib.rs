@@ -49,6 +49,7 @@ mod lifecycle;
 mod machine;
 mod network;
 mod process;
+mod reachability;
 mod rng;
 mod size;
 mod stats;
