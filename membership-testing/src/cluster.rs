@@ -259,18 +259,20 @@ impl Cluster {
         if let Some((invariant, what)) = broken {
             self.fail(invariant, what);
         }
-        if let Fact::Committed { .. } = fact {
+        if matches!(fact, Fact::Committed { .. } | Fact::Settled { .. }) {
             self.count_judged();
         }
     }
 
-    /// The checkers that count judged cases judge at commits.
+    /// The checkers that count judged cases judge at commits, or all the time.
     fn count_judged(&mut self) {
         for check in &self.checks {
             match check.invariant() {
                 "P6" => self.stats.outage_commits = check.judged(),
                 "P10" => self.stats.deaths_judged = check.judged(),
                 "P11" => self.stats.splits_judged = check.judged(),
+                "P12" => self.stats.majorities_judged = check.judged(),
+                "P13" => self.stats.sides_judged = check.judged(),
                 _ => {}
             }
         }

@@ -103,6 +103,10 @@ pub struct Stats {
     pub deaths_judged: u64,
     /// Partitions in which invariant P11 judged a death while there was a larger side.
     pub splits_judged: u64,
+    /// Deaths that invariant P12 judged: it could tell who reached the silo.
+    pub majorities_judged: u64,
+    /// Partitions in which invariant P13 judged the death of a silo that ran.
+    pub sides_judged: u64,
 }
 
 impl Stats {
@@ -113,7 +117,7 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 49] {
+    fn fields(&mut self) -> [&mut u64; 51] {
         [
             &mut self.forged,
             &mut self.strange,
@@ -164,6 +168,8 @@ impl Stats {
             &mut self.outage_commits,
             &mut self.deaths_judged,
             &mut self.splits_judged,
+            &mut self.majorities_judged,
+            &mut self.sides_judged,
         ]
     }
 }

@@ -20,7 +20,7 @@ struct Details {
 }
 
 impl Violation {
-    /// A violation of `invariant` (`P1` to `P11`, or another word for a requirement of the harness
+    /// A violation of `invariant` (`P1` to `P16`, or another word for a requirement of the harness
     /// itself), at a virtual time, in a run from a seed.
     #[must_use]
     pub fn new(

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use membership_testing::Stats;
 use membership_testing::campaign::{self, CampaignOptions, Fault, replay_command};
+use membership_testing::checks::NEW_DETECTOR;
 
 /// The default seeds. The parts run side by side.
 const SEEDS: Range<u64> = 0..300;
@@ -136,6 +137,20 @@ fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
         "{} splits judged by P11 in {runs} runs are too few",
         total.splits_judged
     );
+    if NEW_DETECTOR {
+        judged_by_roll_calls(runs, total);
+    }
+}
+
+/// The same for the checks that the present failure detector does not satisfy.
+fn judged_by_roll_calls(runs: u64, total: &Stats) {
+    let floors = [
+        ("deaths judged by P12", total.majorities_judged, runs * 5),
+        ("splits judged by P13", total.sides_judged, runs / 50),
+    ];
+    for (what, count, least) in floors {
+        assert!(count >= least, "{count} {what} in {runs} runs are too few");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod deaths;
 mod end;
 mod load;
+mod roll_calls;
 mod stage;
 mod views;
 

@@ -90,6 +90,11 @@ impl Stage {
         )
     }
 
+    /// A silo that never wrote a heartbeat.
+    pub(in crate::checks) fn silence(&mut self, n: usize) {
+        self.truth.heartbeats.remove(&silo(n));
+    }
+
     pub(in crate::checks) fn block(&mut self, a: usize, b: usize) {
         self.truth.any_block.set(true, NOON - S(30));
         self.truth
