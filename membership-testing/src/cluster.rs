@@ -273,6 +273,7 @@ impl Cluster {
                 "P11" => self.stats.splits_judged = check.judged(),
                 "P12" => self.stats.majorities_judged = check.judged(),
                 "P13" => self.stats.sides_judged = check.judged(),
+                "P14" => self.stats.blocked_joins_judged = check.judged(),
                 _ => {}
             }
         }

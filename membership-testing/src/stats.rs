@@ -107,6 +107,8 @@ pub struct Stats {
     pub majorities_judged: u64,
     /// Partitions in which invariant P13 judged the death of a silo that ran.
     pub sides_judged: u64,
+    /// Pairs of a joining silo and an unreachable one that invariant P14 judged.
+    pub blocked_joins_judged: u64,
 }
 
 impl Stats {
@@ -117,7 +119,7 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 51] {
+    fn fields(&mut self) -> [&mut u64; 52] {
         [
             &mut self.forged,
             &mut self.strange,
@@ -170,6 +172,7 @@ impl Stats {
             &mut self.splits_judged,
             &mut self.majorities_judged,
             &mut self.sides_judged,
+            &mut self.blocked_joins_judged,
         ]
     }
 }

@@ -147,6 +147,7 @@ fn judged_by_roll_calls(runs: u64, total: &Stats) {
     let floors = [
         ("deaths judged by P12", total.majorities_judged, runs * 5),
         ("splits judged by P13", total.sides_judged, runs / 50),
+        ("joins judged by P14", total.blocked_joins_judged, runs / 4),
     ];
     for (what, count, least) in floors {
         assert!(count >= least, "{count} {what} in {runs} runs are too few");

@@ -9,6 +9,7 @@ mod contact;
 mod death;
 mod end;
 mod history;
+mod joins;
 mod load;
 mod majority;
 mod one_side;
@@ -34,6 +35,7 @@ mod vote_tests;
 pub use contact::Contact;
 pub use death::DeadIsFinal;
 pub use end::Silence;
+pub use joins::BlockedJoins;
 pub use load::Load;
 pub use majority::Majority;
 pub use one_side::OneSide;
@@ -136,16 +138,17 @@ pub trait Check {
 }
 
 /// Whether the failure detector decides by roll calls. Until it does, [`all`] has the older check of
-/// P10, and no check of P12 and P13: the present detector violates them.
+/// P10, and no check of P12 to P14: the present detector violates them.
 pub const NEW_DETECTOR: bool = false;
 
-/// The checkers of P10, P12 and P13, which a detector that decides by roll calls satisfies.
+/// The checkers of P10 and P12 to P14, which a detector that decides by roll calls satisfies.
 #[must_use]
 pub fn of_roll_calls() -> Vec<Box<dyn Check>> {
     vec![
         Box::new(Reached::default()),
         Box::new(Majority::default()),
         Box::new(OneSide::default()),
+        Box::new(BlockedJoins::default()),
     ]
 }
 

@@ -1,10 +1,14 @@
-//! P10, P12 and P13: whom a majority reaches, and partitions.
+//! P10 and P12 to P14: whom a majority reaches, partitions, and joins that one silo blocks.
 
 use std::time::Duration;
 
 use super::super::*;
 use super::stage::*;
+use crate::Cluster;
+use crate::fake::tampered;
 use crate::ground_truth::Split;
+use crate::machine::protocols;
+use membership_core::RowChange;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -239,4 +243,59 @@ fn p13_detects_losses_on_two_sides() {
     };
     losses(6, crashes).unwrap_err();
     assert_eq!(losses(7, crashes), Ok(1));
+}
+
+/// Four silos and one that joins. One of the four is isolated; `deaf` silos never write a death.
+fn join_beside_an_isolated_silo(deaf: bool) -> Cluster {
+    let mut cluster = Cluster::builder()
+        .seed(3)
+        .silos(4)
+        .checks(vec![Box::new(BlockedJoins::default())])
+        .machines(tampered(protocols(), move |_, effects| {
+            effects.retain(|effect| match effect {
+                Effect::Commit { request, .. } => {
+                    !deaf || request.committer.is_none() || !accuses(request)
+                }
+                _ => true,
+            });
+        }))
+        .build()
+        .unwrap();
+    cluster.run_until_agreed(S(60)).unwrap();
+    cluster.run_for(S(30)).unwrap();
+    let one = cluster.running()[1];
+    cluster.start(1);
+    cluster.isolate(one);
+    cluster
+}
+
+fn accuses(request: &CommitRequest) -> bool {
+    request.changes.iter().any(|change| {
+        matches!(change, RowChange::Update(row) if row.entry().is_some_and(|e| !e.suspicions.is_empty()))
+    })
+}
+
+#[test]
+fn p14_detects_a_join_that_one_unreachable_silo_blocks() {
+    let mut cluster = join_beside_an_isolated_silo(true);
+    let violation = cluster.run_for(S(120)).unwrap_err();
+    assert_eq!(violation.invariant(), "P14");
+    assert!(
+        violation
+            .what()
+            .contains("s4 cannot join, because s1 alone")
+    );
+    let most = BlockedJoins::at_most(&cluster.truth().config);
+    assert!((S(120) - most) > S(10) && violation.at() >= S(30) + most);
+}
+
+#[test]
+fn p14_accepts_a_join_after_the_unreachable_silo_has_died() {
+    let mut cluster = join_beside_an_isolated_silo(false);
+    cluster.run_for(S(120)).unwrap();
+    assert_eq!(cluster.stats().voted_out, 1);
+    assert_eq!(cluster.stats().blocked_joins_judged, 1);
+    cluster.heal();
+    cluster.settle().unwrap();
+    assert_eq!(cluster.running().len(), 4);
 }

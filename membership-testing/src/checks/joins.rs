@@ -1,0 +1,161 @@
+//! P14: one unreachable silo does not keep others out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Check, Fact, active, changed};
+use crate::clock::VirtualTime;
+use crate::ground_truth::GroundTruth;
+use membership_core::{Config, SiloAddress, SiloStatus, Snapshot};
+
+/// How often the check looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// P14: an Active silo that is alone in being unreachable blocks joins for at most 3 failure windows
+/// and 3 heartbeat periods.
+///
+/// A silo is alone in being unreachable if no other Active silo, and not the joining one, reaches
+/// it, and all of them reach each other. The check does not judge a joining silo while the set of
+/// Active silos changes, or while anybody has trouble with the table: both delay a join, too.
+#[derive(Debug, Default)]
+pub struct BlockedJoins {
+    table: Option<Snapshot>,
+    /// The rows that are Joining, and since when.
+    joining: BTreeMap<SiloAddress, VirtualTime>,
+    /// When the table, the set of Active silos, or somebody else's commit last disturbed a join.
+    disturbed: VirtualTime,
+    next: VirtualTime,
+    /// The pairs that were judged: who joined, and who was unreachable.
+    judged: BTreeSet<(SiloAddress, SiloAddress)>,
+}
+
+impl BlockedJoins {
+    /// How long a join may be blocked.
+    #[must_use]
+    pub fn at_most(config: &Config) -> Duration {
+        config.failure_window() * 3 + config.i_am_alive_period * 3
+    }
+
+    fn note(&mut self, before: &Snapshot, after: &Snapshot, by_silo: bool, now: VirtualTime) {
+        let actives = |table| active(table).map(|e| e.address).collect::<Vec<_>>();
+        if !by_silo || actives(before) != actives(after) {
+            self.disturbed = now;
+        }
+        self.table = Some(after.clone());
+    }
+
+    /// The silo that alone was unreachable from `from` until now, if there is one.
+    fn alone(
+        table: &Snapshot,
+        joiner: &SiloAddress,
+        from: VirtualTime,
+        truth: &GroundTruth,
+    ) -> Option<SiloAddress> {
+        let now = truth.now;
+        let mut others: Vec<SiloAddress> = active(table).map(|e| e.address).collect();
+        let mut lost = (0..others.len()).filter(|i| !truth.reached(joiner, &others[*i], from, now));
+        let (Some(one), None) = (lost.next(), lost.next()) else {
+            return None;
+        };
+        let one = others.swap_remove(one);
+        let cut = |silo: &SiloAddress| {
+            truth
+                .owner(silo)
+                .is_none_or(|record| record.table_cut.during(from, now))
+        };
+        let lonely = !others.is_empty()
+            && [*joiner]
+                .iter()
+                .chain(&others)
+                .all(|silo| truth.unreachable(silo, &one, from, now) && !cut(silo));
+        let together = || {
+            others.iter().enumerate().all(|(i, a)| {
+                others[i + 1..]
+                    .iter()
+                    .all(|b| truth.reached(a, b, from, now))
+            })
+        };
+        (lonely && together()).then_some(one)
+    }
+
+    fn look(&mut self, truth: &GroundTruth) -> Result<(), String> {
+        let Some(table) = &self.table else {
+            return Ok(());
+        };
+        let now = truth.now;
+        let most = truth.longest(Self::at_most(&truth.config));
+        for (joiner, since) in &self.joining {
+            for waited in [truth.config.min_probe_timeout, most] {
+                let from = truth.ago(waited);
+                let calm = *since <= from
+                    && self.disturbed <= from
+                    && !truth.lies
+                    && !truth.table_down.during(from, now)
+                    && !truth.rough_table.during(from, now);
+                if !calm {
+                    break;
+                }
+                let Some(alone) = Self::alone(table, joiner, from, truth) else {
+                    break;
+                };
+                self.judged.insert((*joiner, alone));
+                if waited == most {
+                    return Err(format!(
+                        "{} cannot join, because {} alone has been unreachable for {:.1}s",
+                        truth.name(joiner),
+                        truth.name(&alone),
+                        most.as_secs_f64()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Check for BlockedJoins {
+    fn invariant(&self) -> &'static str {
+        "P14"
+    }
+
+    fn observe(&mut self, fact: &Fact<'_>, truth: &GroundTruth) -> Result<(), String> {
+        match fact {
+            Fact::Created(table) => {
+                self.joining = table
+                    .rows
+                    .entries()
+                    .filter(|e| e.status == SiloStatus::Joining)
+                    .map(|e| (e.address, truth.now))
+                    .collect();
+                self.table = Some((*table).clone());
+                self.disturbed = truth.now;
+            }
+            Fact::Committed {
+                before,
+                after,
+                request,
+            } => {
+                self.note(before, after, request.committer.is_some(), truth.now);
+                for silo in changed(request) {
+                    let joins =
+                        |e: &membership_core::MembershipEntry| e.status == SiloStatus::Joining;
+                    if after.rows.get(&silo).is_some_and(joins) {
+                        self.joining.entry(silo).or_insert(truth.now);
+                    } else {
+                        self.joining.remove(&silo);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if self.joining.is_empty() || truth.now < self.next {
+            return Ok(());
+        }
+        self.next = truth.now + PERIOD;
+        self.look(truth)
+    }
+
+    fn judged(&self) -> u64 {
+        self.judged.len() as u64
+    }
+}
