@@ -274,6 +274,7 @@ impl Cluster {
                 "P12" => self.stats.majorities_judged = check.judged(),
                 "P13" => self.stats.sides_judged = check.judged(),
                 "P14" => self.stats.blocked_joins_judged = check.judged(),
+                "P15" => self.stats.minutes_judged = check.judged(),
                 _ => {}
             }
         }

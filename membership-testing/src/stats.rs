@@ -109,6 +109,8 @@ pub struct Stats {
     pub sides_judged: u64,
     /// Pairs of a joining silo and an unreachable one that invariant P14 judged.
     pub blocked_joins_judged: u64,
+    /// Minutes that invariant P15 judged.
+    pub minutes_judged: u64,
 }
 
 impl Stats {
@@ -119,7 +121,7 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 52] {
+    fn fields(&mut self) -> [&mut u64; 53] {
         [
             &mut self.forged,
             &mut self.strange,
@@ -173,6 +175,7 @@ impl Stats {
             &mut self.majorities_judged,
             &mut self.sides_judged,
             &mut self.blocked_joins_judged,
+            &mut self.minutes_judged,
         ]
     }
 }

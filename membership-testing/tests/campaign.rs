@@ -148,6 +148,7 @@ fn judged_by_roll_calls(runs: u64, total: &Stats) {
         ("deaths judged by P12", total.majorities_judged, runs * 5),
         ("splits judged by P13", total.sides_judged, runs / 50),
         ("joins judged by P14", total.blocked_joins_judged, runs / 4),
+        ("minutes judged by P15", total.minutes_judged, runs * 200),
     ];
     for (what, count, least) in floors {
         assert!(count >= least, "{count} {what} in {runs} runs are too few");

@@ -8,6 +8,7 @@
 mod contact;
 mod death;
 mod end;
+mod flood;
 mod history;
 mod joins;
 mod load;
@@ -35,6 +36,7 @@ mod vote_tests;
 pub use contact::Contact;
 pub use death::DeadIsFinal;
 pub use end::Silence;
+pub use flood::Flood;
 pub use joins::BlockedJoins;
 pub use load::Load;
 pub use majority::Majority;
@@ -138,10 +140,10 @@ pub trait Check {
 }
 
 /// Whether the failure detector decides by roll calls. Until it does, [`all`] has the older check of
-/// P10, and no check of P12 to P14: the present detector violates them.
+/// P10, and no check of P12 to P15: the present detector violates them.
 pub const NEW_DETECTOR: bool = false;
 
-/// The checkers of P10 and P12 to P14, which a detector that decides by roll calls satisfies.
+/// The checkers of P10 and P12 to P15, which a detector that decides by roll calls satisfies.
 #[must_use]
 pub fn of_roll_calls() -> Vec<Box<dyn Check>> {
     vec![
@@ -149,6 +151,7 @@ pub fn of_roll_calls() -> Vec<Box<dyn Check>> {
         Box::new(Majority::default()),
         Box::new(OneSide::default()),
         Box::new(BlockedJoins::default()),
+        Box::new(Flood::default()),
     ]
 }
 

@@ -1,13 +1,15 @@
-//! P7 and P8: recovery, and the load of probes.
+//! P7, P8 and P15: recovery, and the load of probes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::super::*;
 use super::stage::*;
-use crate::fake::tampered_cluster;
+use crate::fake::{fakes, tampered, tampered_cluster};
+use crate::machine::protocols;
+use crate::{Cluster, Latency, MachineFactory};
 use membership_core::InstanceId;
-use membership_core::protocol::Destination;
+use membership_core::protocol::{Destination, Observation};
 
 #[test]
 fn p7_detects_a_cluster_that_has_not_recovered() {
@@ -114,4 +116,75 @@ fn p8_detects_silos_that_probe_all_others() {
     Load::compare(peak(10, 3), peak(16, 3)).unwrap();
     Load::compare(0.0, 0.0).unwrap_err();
     Load::compare(10.0, 12.1).unwrap_err();
+}
+
+#[test]
+fn p15_knows_the_quiet_load_of_the_default_preset() {
+    let load = super::super::flood::quiet_load(&membership_core::Config::default());
+    assert!((4.0..=4.1).contains(&load), "{load}");
+}
+
+/// A cluster whose only check is P15.
+fn watched(silos: usize, machines: MachineFactory) -> Cluster {
+    Cluster::builder()
+        .seed(1)
+        .silos(silos)
+        .checks(vec![Box::new(Flood::default())])
+        .machines(machines)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn p15_detects_silos_that_probe_all_others() {
+    // Each of these machines probes all others every two seconds, and answers all others.
+    let run = |silos| watched(silos, fakes()).run_for(S(130));
+    run(10).unwrap();
+    let violation = run(16).unwrap_err();
+    assert_eq!(violation.invariant(), "P15");
+    assert!(violation.what().contains("each silo sent"), "{violation}");
+}
+
+#[test]
+fn p15_detects_a_flood_that_lasts_as_long_as_a_fault() {
+    // What a silo sends when it misses a probe, it sends this many times more.
+    let flood = |times: usize| {
+        let machines = tampered(protocols(), move |_, effects| {
+            let missed = |e: &Effect| matches!(e, Effect::Observe(Observation::ProbeMissed { .. }));
+            if effects.iter().any(missed) {
+                let sends = |e: &&Effect| matches!(e, Effect::Send { .. });
+                let sent: Vec<Effect> = effects.iter().filter(sends).cloned().collect();
+                effects.extend(std::iter::repeat_n(sent, times).flatten());
+            }
+        });
+        let mut cluster = watched(12, machines);
+        cluster.run_for(S(120))?;
+        let all = cluster.running();
+        cluster.partition(&[all[..6].to_vec(), all[6..].to_vec()]);
+        cluster.table_outage(S(600));
+        cluster.run_for(S(300))
+    };
+    let violation = flood(20).unwrap_err();
+    assert!(violation.invariant() == "P15" && violation.at() > S(120));
+    if NEW_DETECTOR {
+        flood(0).unwrap();
+    }
+}
+
+#[test]
+fn p15_accepts_joins_crashes_and_slow_messages() {
+    let mut cluster = watched(30, protocols());
+    cluster.run_for(S(90)).unwrap();
+    let all = cluster.running();
+    all[..8].iter().for_each(|id| cluster.kill(*id));
+    cluster.run_for(S(60)).unwrap();
+    cluster.start(8);
+    cluster.latency(Latency {
+        high: S(1),
+        slow: S(2),
+        ..Latency::default()
+    });
+    cluster.run_for(S(120)).unwrap();
+    cluster.settle().unwrap();
+    assert!(cluster.stats().minutes_judged > 40);
 }
