@@ -8,7 +8,6 @@ mod begin;
 mod fault;
 mod operator;
 mod options;
-mod partial;
 mod plan;
 mod shrink;
 #[cfg(test)]

@@ -116,13 +116,7 @@ fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
         ("wipes", total.wipes, 1),
         ("restores", total.restores, 1),
         ("rollbacks", total.rollbacks, 1),
-        ("machines that crashed", total.machine_crashes, 1),
-        ("ends of connections", total.disconnects, 20),
-        ("links that became slow", total.slow_links, 1),
-        ("silos that stalled twice", total.stutters, 1),
-        ("executors that starved", total.starvations, 1),
-        ("listeners that were lost", total.deaf, 1),
-        ("commits judged by P6", total.outage_commits, 1),
+        ("commits judged by P6", total.outage_commits, 2),
         ("deaths judged by P10", total.deaths_judged, 20),
     ];
     for (what, count, per_run) in floors {
@@ -347,23 +341,6 @@ fn replay() {
                 && replay_command(seed, &options).contains("replay 1 --silos 6")
         );
     }
-}
-
-/// Two to five silos: each fault takes a large part of the cluster, and often its majority.
-#[test]
-fn invariants_hold_in_tiny_clusters() {
-    let mut total = Stats::default();
-    for seed in 0..40 {
-        let options = CampaignOptions {
-            silos: 2 + (seed % 4) as usize,
-            ..CampaignOptions::default()
-        };
-        match campaign::run(seed, &options) {
-            Ok(outcome) => total.add(&outcome.stats),
-            Err(violation) => panic!("{violation}"),
-        }
-    }
-    assert!(total.kills > 40 && total.blocks > 100, "{total:?}");
 }
 
 /// P16, with a stranger, former members and one member that forge messages of every kind all the

@@ -87,8 +87,8 @@ const FLOORS: &[Floor] = &[
     floor("wipes", |s| s.wipes, 50),
     floor("restores", |s| s.restores, 50),
     floor("rollbacks", |s| s.rollbacks, 50),
-    floor("commits judged by P6", |s| s.outage_commits, 50),
-    floor("deaths judged by P10", |s| s.deaths_judged, 800),
+    floor("commits judged by P6", |s| s.outage_commits, 100),
+    floor("deaths judged by P10", |s| s.deaths_judged, 1_000),
     floor("splits judged by P11", |s| s.splits_judged, 4),
 ];
 

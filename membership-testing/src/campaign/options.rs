@@ -10,7 +10,7 @@ use membership_core::{Config, Preset};
 /// The options of a campaign.
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
-    /// The number of silos, at least 2. Default 20.
+    /// The number of silos, at least 5. Default 20.
     pub silos: usize,
     /// The virtual minutes with faults. Default 30.
     pub minutes: u64,
