@@ -13,6 +13,19 @@ use crate::security::SecurityTable;
 /// The longest reason of a library that is shown: it may quote any part of the file.
 const LONGEST: usize = 240;
 
+/// Settings of older builds, and what replaces them.
+const REMOVED: &[(&str, &str)] = &[
+    (
+        "probe_timeout",
+        "set `failure_window`, from which the timeout of a probe follows, and `probe_period`",
+    ),
+    (
+        "min_probe_timeout",
+        "set `failure_window`; a probe waits for this window divided by \
+         `num_missed_probes_limit` + 1 at least",
+    ),
+];
+
 /// The presets as values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PresetName {
@@ -94,6 +107,13 @@ pub(crate) fn parse(
             serde_json::from_value(value).map_err(|e| usage(&format!("[security]: {e}")))?
         }
     };
+    for (name, instead) in REMOVED {
+        if file.contains_key(*name) {
+            return Err(usage(&format!(
+                "`{name}` is no longer a setting: {instead}"
+            )));
+        }
+    }
     // The command line has precedence over the file.
     let base = Config::preset(preset.map_or(named, Preset::from));
     let mut merged = serde_json::to_value(base).unwrap_or_default();
@@ -127,11 +147,37 @@ mod tests {
             (5, Duration::from_secs(3))
         );
         assert_eq!(
-            config.probe_timeout,
-            Config::preset(Preset::Local).probe_timeout
+            config.probe_period,
+            Config::preset(Preset::Local).probe_period
         );
         let (config, _) = parse("preset = \"local\"", Some(PresetName::Wan)).unwrap();
         assert_eq!(config, Config::preset(Preset::Wan));
+    }
+
+    #[test]
+    fn probes_have_a_period_and_a_failure_window() {
+        let text = "failure_window = \"9s\"\nprobe_period = \"2s\"";
+        let (config, _) = parse(text, None).unwrap();
+        assert_eq!(
+            (
+                config.failure_window,
+                config.probe_period,
+                config.probe_timeout()
+            ),
+            (
+                Duration::from_secs(9),
+                Duration::from_secs(2),
+                Duration::from_secs(3)
+            )
+        );
+        for (name, _) in REMOVED {
+            let error = parse(&format!("{name} = \"1s\""), None).unwrap_err();
+            let error = error.message;
+            assert!(
+                error.contains(name) && error.contains("`failure_window`"),
+                "{error}"
+            );
+        }
     }
 
     #[test]
@@ -141,7 +187,7 @@ mod tests {
             ("preset = \"mars\"", "preset"),
             ("[security]\nmode = \"hope\"", "[security]"),
             ("[security]\nsecret = 1", "[security]"),
-            ("probe_timeout = 5", "durations"),
+            ("failure_window = 5", "durations"),
             ("=", ""),
             ("\"a\\nb\\u001b[31m\" = 1", "a"),
             (&format!("{} = 1", "a".repeat(5000)), "aaa"),

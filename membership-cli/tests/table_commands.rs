@@ -70,6 +70,7 @@ fn why_tells_the_story_however_the_silo_is_named() {
         for part in [
             "is Dead, voted",
             "2 silos voted",
+            "roll call  40 silos asked: 38 failed to reach it, 1 reached it; 1 did not answer",
             "3 missed probes in a row",
             "last answer",
             "3 s before its death",

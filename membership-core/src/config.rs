@@ -36,23 +36,23 @@ pub enum Preset {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Config {
-    /// Timeout of a probe, and the period between probes, before any round trip is measured.
-    /// Default 5 s; range 100 ms to 60 s. A longer timeout gives fewer false suspicions; a shorter
-    /// one detects a crash sooner. A crash is noticed after at most about this value ×
-    /// `num_missed_probes_limit`. Where round trips are short it is noticed sooner, down to
-    /// [`min_probe_timeout`](Self::min_probe_timeout) × that limit plus one partition check.
+    /// Time between two probes of one silo. Default 5 s; range 100 ms to 60 s. A silo that probes
+    /// fewer than [`num_probed_silos`](Self::num_probed_silos) others probes them more often, but not
+    /// more often than once per second (or per this period, where that is shorter). A missed probe
+    /// is followed by the next one at once.
     #[serde(with = "humantime_serde")]
-    pub probe_timeout: Duration,
-    /// Lower bound of the probe timeout that is derived from measured round trips. Default 2.5 s;
-    /// range 50 ms to `probe_timeout`.
+    pub probe_period: Duration,
+    /// The shortest silence after which a silo can be declared dead. Default 4.5 s; range 300 ms to
+    /// 10 min. This is the choice between speed and patience: a shorter one detects a crash sooner;
+    /// a longer one forgives longer pauses. A probe is missed after this window divided by
+    /// `num_missed_probes_limit` + 1, or later where round trips take longer. Shared by the cluster.
     #[serde(with = "humantime_serde")]
-    pub min_probe_timeout: Duration,
+    pub failure_window: Duration,
     /// Upper bound of the probe timeout that is derived from measured round trips and the health
-    /// score. Default 20 s; range `probe_timeout` to 120 s.
+    /// score. Default 20 s; range [`probe_timeout`](Self::probe_timeout) to 120 s.
     #[serde(with = "humantime_serde")]
     pub max_probe_timeout: Duration,
-    /// How many probes in a row must fail before a vote. Default 3; range 2 to 20. The last of them
-    /// goes through another silo.
+    /// How many probes in a row must fail before a silo is suspected. Default 2; range 2 to 20.
     pub num_missed_probes_limit: u32,
     /// How many silos this silo probes: one on each of this number of hash rings. Default 10; range
     /// 1 to 50. More probes detect crashes a little sooner and cost more messages.
@@ -126,17 +126,17 @@ impl Config {
     /// The defaults for a kind of network.
     #[must_use]
     pub fn preset(preset: Preset) -> Self {
-        let (probe, heartbeat, refresh, call, leave) = match preset {
-            Preset::Local => (500, 2_000, 2_000, 2_000, 10_000),
-            Preset::Lan => (5_000, 10_000, 60_000, 10_000, 30_000),
-            Preset::Wan => (10_000, 30_000, 60_000, 20_000, 60_000),
+        let (period, window, longest, heartbeat, refresh, call, leave) = match preset {
+            Preset::Local => (500, 900, 2_000, 2_000, 2_000, 2_000, 10_000),
+            Preset::Lan => (5_000, 4_500, 20_000, 10_000, 60_000, 10_000, 30_000),
+            Preset::Wan => (10_000, 12_000, 40_000, 30_000, 60_000, 20_000, 60_000),
         };
         let ms = Duration::from_millis;
         Self {
-            probe_timeout: ms(probe),
-            min_probe_timeout: ms(probe / 2),
-            max_probe_timeout: ms(probe * 4),
-            num_missed_probes_limit: 3,
+            probe_period: ms(period),
+            failure_window: ms(window),
+            max_probe_timeout: ms(longest),
+            num_missed_probes_limit: 2,
             num_probed_silos: 10,
             num_votes_for_death_declaration: 2,
             death_vote_expiration: Duration::from_secs(120),
@@ -153,11 +153,11 @@ impl Config {
         }
     }
 
-    /// Configured probe timeout × missed-probes limit: how long a crash can remain unnoticed.
+    /// The shortest time that a probe waits for its answer: the failure window divided by
+    /// `num_missed_probes_limit` + 1.
     #[must_use]
-    pub fn failure_window(&self) -> Duration {
-        self.probe_timeout
-            .saturating_mul(self.num_missed_probes_limit)
+    pub fn probe_timeout(&self) -> Duration {
+        timeout_in(self.failure_window, self.num_missed_probes_limit)
     }
 
     /// The part of this configuration that the whole cluster shares.
@@ -166,7 +166,7 @@ impl Config {
         SharedSettings {
             i_am_alive_period: self.i_am_alive_period,
             num_missed_i_am_alive_limit: self.num_missed_i_am_alive_limit,
-            failure_window: self.failure_window(),
+            failure_window: self.failure_window,
             num_votes_for_death_declaration: self.num_votes_for_death_declaration,
             death_vote_expiration: self.death_vote_expiration,
             max_join_attempt_time: self.max_join_attempt_time,
@@ -182,24 +182,19 @@ impl Config {
         let ms = Duration::from_millis;
         let secs = Duration::from_secs;
         let day = secs(24 * 3600);
-        duration("probe_timeout", self.probe_timeout, ms(100), secs(60))?;
-        duration(
-            "min_probe_timeout",
-            self.min_probe_timeout,
-            ms(50),
-            self.probe_timeout,
-        )?;
-        duration(
-            "max_probe_timeout",
-            self.max_probe_timeout,
-            self.probe_timeout,
-            secs(120),
-        )?;
         number(
             "num_missed_probes_limit",
             self.num_missed_probes_limit,
             2,
             20,
+        )?;
+        duration("probe_period", self.probe_period, ms(100), secs(60))?;
+        duration("failure_window", self.failure_window, ms(300), secs(600))?;
+        duration(
+            "max_probe_timeout",
+            self.max_probe_timeout,
+            self.probe_timeout(),
+            secs(120).max(self.probe_timeout()),
         )?;
         number("num_probed_silos", self.num_probed_silos, 1, 50)?;
         number(
@@ -211,7 +206,7 @@ impl Config {
         duration(
             "death_vote_expiration",
             self.death_vote_expiration,
-            self.failure_window() * 2,
+            self.failure_window * 2,
             secs(3600),
         )?;
         duration(
@@ -268,6 +263,11 @@ impl Config {
     }
 }
 
+/// The probe timeout that follows from a failure window.
+pub(crate) fn timeout_in(failure_window: Duration, num_missed_probes_limit: u32) -> Duration {
+    failure_window / num_missed_probes_limit.saturating_add(1)
+}
+
 fn duration(
     field: &'static str,
     value: Duration,
@@ -304,18 +304,21 @@ mod tests {
         for preset in [Preset::Local, Preset::Lan, Preset::Wan] {
             Config::preset(preset).validate().unwrap();
         }
-        assert_eq!(Config::default().failure_window(), Duration::from_secs(15));
+        assert_eq!(
+            Config::default().probe_timeout(),
+            Duration::from_millis(1_500)
+        );
     }
 
     #[test]
     fn an_error_names_the_field_and_the_range() {
         let config = Config {
-            probe_timeout: Duration::from_secs(300),
+            probe_period: Duration::from_secs(300),
             ..Config::default()
         };
         assert_eq!(
             config.validate().unwrap_err().to_string(),
-            "`probe_timeout` is 300s, but must be 100ms to 60s"
+            "`probe_period` is 300s, but must be 100ms to 60s"
         );
     }
 }

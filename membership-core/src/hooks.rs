@@ -15,6 +15,17 @@ pub fn protocol(setup: Setup, variant: ProtocolVariant) -> Protocol {
     Protocol::with_variant(setup, variant)
 }
 
+/// Whom a silo asks before it votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// All Active silos: a vote needs a majority of them.
+    Everybody,
+    /// One of them, whose consent is one more vote. No majority is needed.
+    One,
+    /// Nobody. No majority is needed.
+    Nobody,
+}
+
 /// Differences in the behaviour of a silo beyond its configuration. The default is this protocol.
 /// All silos of a simulated cluster should have the same variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +33,8 @@ pub struct ProtocolVariant {
     /// Probe the next silos on a single ring instead of one silo on each of several rings: the
     /// silos that accuse a silo are then neighbours of each other.
     pub one_ring: bool,
-    /// Send the last probe before a vote through an intermediary, which may add a vote of its own.
-    pub indirect_probes: bool,
-    /// Before a vote, check whether this side of a partition is the larger one.
-    pub partition_checks: bool,
+    /// Whom a silo asks before it votes.
+    pub calls: Calls,
     /// A silo whose own health is bad accuses no other silo and uses longer timeouts.
     pub self_monitoring: bool,
     /// An answer to any other message delays a vote.
@@ -42,8 +51,7 @@ impl ProtocolVariant {
     /// This protocol itself.
     pub const STANDARD: Self = Self {
         one_ring: false,
-        indirect_probes: true,
-        partition_checks: true,
+        calls: Calls::Everybody,
         self_monitoring: true,
         evidence_of_life: true,
         changes_per_commit: usize::MAX,

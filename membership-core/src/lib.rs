@@ -97,8 +97,8 @@ pub use model::cluster_key::{ClusterKey, ClusterKeys, ClusterProof, MAX_CLUSTER_
 pub use model::content_hash::ContentHash;
 pub use model::core_cell::CoreCell;
 pub use model::entry::{
-    Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError, Suspicion,
-    SuspicionReason,
+    Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError, RollCount,
+    Suspicion, SuspicionReason,
 };
 pub use model::gateway::Gateway;
 pub use model::ids::{CommitId, InstanceId, IntentId, ParseIdError, TableId};

@@ -18,7 +18,7 @@ pub struct Which {
     /// The seed
     seed: u64,
     /// Silos of the cluster, as in the campaign
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(5..=1000))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(2..=1000))]
     silos: u16,
     /// Virtual minutes of faults, as in the campaign
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use membership_core::hooks::ProtocolVariant;
+use membership_core::hooks::{Calls, ProtocolVariant};
 use membership_core::{Config, Preset};
 
 use crate::arena::{Arena, Failure};
@@ -65,27 +65,28 @@ impl System {
     /// The configuration of a variant of this library, and how its silos differ from this protocol.
     ///
     /// `orleans-2019`: probes the 3 successors on one ring, every 10 s with a fixed timeout of 10
-    /// s; 3 misses, without an indirect probe; 2 votes that count for 2 minutes, written without a
-    /// check of partitions, of the silo's own health or of other traffic; one change in a commit
-    /// (with the row that it supersedes); 2 to 64 s of back-off after conflicts; heartbeats that
-    /// are stale after 10 minutes. Some settings are fixed and therefore as in this library: views
-    /// are sent whole or as a delta, there is a heartbeat every 200 s of which three may be missed
-    /// (Orleans: every 5 minutes, two), and the rule that decides which silos vote. A joining silo
-    /// of Orleans compares the time of a heartbeat with its own clock and skips a row that is 10
-    /// minutes old; here it must see that the heartbeat does not advance for that long, so it may
-    /// join for 15 minutes instead of 5.
+    /// s; 3 misses; 2 votes that count for 2 minutes, written without asking other silos and without
+    /// a check of the silo's own health or of other traffic; one change in a commit (with the row
+    /// that it supersedes); 2 to 64 s of back-off after conflicts; heartbeats that are stale after
+    /// 10 minutes. Some settings are fixed and therefore as in this library: views are sent whole or
+    /// as a delta, there is a heartbeat every 200 s of which three may be missed (Orleans: every 5
+    /// minutes, two), a missed probe is followed by the next one at once, and the rule that decides
+    /// which silos vote. A joining silo of Orleans compares the time of a heartbeat with its own
+    /// clock and skips a row that is 10 minutes old; here it must see that the heartbeat does not
+    /// advance for that long, so it may join for 15 minutes instead of 5.
     ///
-    /// `orleans-2026`: 10 probed silos on as many rings, adaptive timeouts of 2.5 to 20 s,
-    /// heartbeats every 30 s, self-monitoring, the last probe through an intermediary; no check of
-    /// partitions, one change in a commit, 2 to 64 s of back-off. What cannot be set: in Orleans
-    /// the intermediary's vote counts without its consent, and any traffic within a minute delays a
-    /// vote.
+    /// `orleans-2026`: 10 silos on as many rings, probed every 5 s with adaptive timeouts of 2.5 to
+    /// 20 s; heartbeats every 30 s, self-monitoring; before a vote one other silo is asked,
+    /// whose consent is one more vote; 3 misses before that, one change in a commit, 2 to 64 s of
+    /// back-off. What cannot be set: in Orleans the third probe is the one through the other silo,
+    /// whose vote counts without its consent, a missed probe is followed by another only when the
+    /// period is over, and any traffic within a minute delays a vote.
     pub fn config(self, silos: usize) -> Option<(Config, ProtocolVariant)> {
         let (lan, s) = (Config::preset(Preset::Lan), Duration::from_secs);
         let mut slow = lan.clone();
         slow.i_am_alive_period = s(30);
         let orleans = ProtocolVariant {
-            partition_checks: false,
+            calls: Calls::One,
             changes_per_commit: 1,
             conflict_backoff: Some([s(2), s(2), s(64)]),
             ..ProtocolVariant::STANDARD
@@ -97,10 +98,10 @@ impl System {
             Self::Membership | Self::Supervised => Some((lan, ProtocolVariant::STANDARD)),
             Self::Orleans2019 => {
                 let mut config = lan;
-                config.probe_timeout = s(10);
-                config.min_probe_timeout = s(10);
-                config.max_probe_timeout = s(10);
+                config.probe_period = s(10);
+                config.failure_window = s(40);
                 config.num_missed_probes_limit = 3;
+                config.max_probe_timeout = s(10);
                 config.num_probed_silos = 3;
                 config.num_votes_for_death_declaration = 2;
                 config.death_vote_expiration = s(120);
@@ -108,14 +109,21 @@ impl System {
                 config.max_join_attempt_time = s(900);
                 let variant = ProtocolVariant {
                     one_ring: true,
-                    indirect_probes: false,
+                    calls: Calls::Nobody,
                     self_monitoring: false,
                     evidence_of_life: false,
                     ..orleans
                 };
                 Some((config, variant))
             }
-            Self::Orleans2026 => Some((slow, orleans)),
+            Self::Orleans2026 => {
+                let mut config = slow;
+                config.probe_period = s(5);
+                config.failure_window = s(10);
+                config.num_missed_probes_limit = 3;
+                config.max_probe_timeout = s(20);
+                Some((config, orleans))
+            }
             Self::Foca | Self::FocaOnce | Self::Chitchat => None,
         }
     }
@@ -169,8 +177,8 @@ mod tests {
         config.validate().unwrap();
         assert_eq!(
             [
-                config.probe_timeout,
-                config.min_probe_timeout,
+                config.probe_period,
+                config.probe_timeout(),
                 config.max_probe_timeout
             ],
             [s(10); 3]
@@ -190,31 +198,24 @@ mod tests {
         assert_eq!(variant.conflict_backoff, Some([s(2), s(2), s(64)]));
         assert!(variant.one_ring);
         assert!(
-            !(variant.indirect_probes
-                || variant.partition_checks
-                || variant.self_monitoring
-                || variant.evidence_of_life)
+            variant.calls == Calls::Nobody && !variant.self_monitoring && !variant.evidence_of_life
         );
         let (config, variant) = System::Orleans2026.config(100).unwrap();
         config.validate().unwrap();
         assert_eq!(
-            (config.min_probe_timeout, config.max_probe_timeout),
+            (config.probe_timeout(), config.max_probe_timeout),
             (Duration::from_millis(2_500), s(20))
         );
         assert_eq!(
             (
+                config.num_missed_probes_limit,
                 config.num_probed_silos,
                 config.i_am_alive_period,
                 variant.changes_per_commit
             ),
-            (10, s(30), 1)
+            (3, 10, s(30), 1)
         );
-        assert!(
-            !variant.one_ring
-                && variant.indirect_probes
-                && variant.self_monitoring
-                && !variant.partition_checks
-        );
+        assert!(!variant.one_ring && variant.self_monitoring && variant.calls == Calls::One);
         assert_eq!(
             System::Membership.config(100).unwrap().1,
             ProtocolVariant::STANDARD

@@ -1,4 +1,4 @@
-//! Random campaigns: a cluster, at least five kinds of faults drawn from a seed, half an hour of
+//! Random campaigns: a cluster, at least six kinds of faults drawn from a seed, half an hour of
 //! them, then no faults, then a check that the cluster recovers.
 //!
 //! The seed and the number of a step alone decide what happens at that step. If a step or a kind of
@@ -8,6 +8,7 @@ mod begin;
 mod fault;
 mod operator;
 mod options;
+mod partial;
 mod plan;
 mod shrink;
 #[cfg(test)]
@@ -22,7 +23,7 @@ pub use options::{CampaignOptions, replay_command, shrink_command};
 pub use shrink::{Shrunk, shrink};
 
 /// How many more kinds of faults than the least number a campaign can draw.
-const MORE_KINDS: usize = 5;
+const MORE_KINDS: usize = 6;
 /// Lines of the trace that a violation shows.
 const TAIL: usize = 160;
 

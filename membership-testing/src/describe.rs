@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::ground_truth::GroundTruth;
 use membership_core::protocol::{
-    Destination, Effect, IndirectOutcome, Message, Notice, Observation, Termination,
+    Destination, Effect, Finding, Message, Notice, Observation, Termination,
 };
 use membership_core::{
     ClusterView, CommitRequest, MembershipEntry, RowChange, SiloAddress, SiloStatus, TableId,
@@ -51,7 +51,10 @@ pub(super) fn effect(
 fn is_rare(body: &Message) -> bool {
     matches!(
         body,
-        Message::IndirectProbe { .. } | Message::IndirectReply { .. } | Message::YouAreDead { .. }
+        Message::RollCall { .. }
+            | Message::RollAnswer { .. }
+            | Message::RollResult { .. }
+            | Message::YouAreDead { .. }
     )
 }
 
@@ -75,6 +78,11 @@ fn destination(to: &Destination, truth: &GroundTruth) -> String {
     }
 }
 
+fn names(silos: &[SiloAddress], truth: &GroundTruth) -> String {
+    let names: Vec<String> = silos.iter().map(|silo| truth.name(silo)).collect();
+    names.join(", ")
+}
+
 fn message(body: &Message, truth: &GroundTruth) -> Option<String> {
     Some(match body {
         Message::Probe { .. } | Message::ProbeAck { .. } => return None,
@@ -82,17 +90,36 @@ fn message(body: &Message, truth: &GroundTruth) -> Option<String> {
             "identity ({})",
             silo.map_or_else(|| "no epoch yet".to_owned(), |s| truth.name(&s))
         ),
-        Message::IndirectProbe { suspect, .. } => {
-            format!("indirect-probe of {}", truth.name(suspect))
+        Message::RollCall { suspects, .. } => {
+            let suspects: Vec<SiloAddress> = suspects.iter().map(|(silo, _)| *silo).collect();
+            format!("roll-call about {}", names(&suspects, truth))
         }
-        Message::IndirectReply { outcome, .. } => match outcome {
-            IndirectOutcome::Yes => "indirect-reply: yes".to_owned(),
-            IndirectOutcome::No { consent: Some(_) } => {
-                "indirect-reply: no, with its vote".to_owned()
+        Message::RollAnswer {
+            findings, missed, ..
+        } => {
+            let finding = |(silo, finding): &(SiloAddress, Finding)| {
+                let what = match finding {
+                    Finding::Reached => "reached",
+                    Finding::Failed {
+                        consent: Some(_), ..
+                    } => "failed, with its vote",
+                    Finding::Failed { consent: None, .. } => "failed",
+                    Finding::Unknown => "unknown",
+                };
+                format!("{} {what}", truth.name(silo))
+            };
+            let mut parts: Vec<String> = findings.iter().map(finding).collect();
+            if !missed.is_empty() {
+                parts.push(format!("missed {}", names(missed, truth)));
             }
-            IndirectOutcome::No { consent: None } => "indirect-reply: no".to_owned(),
-            IndirectOutcome::Unknown => "indirect-reply: unknown".to_owned(),
-        },
+            format!("roll-answer: {}", parts.join(", "))
+        }
+        Message::RollResult {
+            suspects, reached, ..
+        } => format!(
+            "roll-result: no majority against {}, {reached} reached",
+            names(suspects, truth)
+        ),
         Message::AskDelta { have, .. } => format!("ask-delta from v{have}"),
         Message::Delta(d) => {
             format!(
@@ -209,12 +236,12 @@ fn observation_text(observation: &Observation, truth: &GroundTruth) -> Option<St
         Observation::ProbeMissed {
             peer,
             misses,
-            indirect,
+            refused,
         } => {
             format!(
                 "misses {} ({misses} in a row{})",
                 truth.name(peer),
-                if *indirect { ", indirectly" } else { "" }
+                if *refused { ", refused" } else { "" }
             )
         }
         Observation::Health { score, local } => format!("feels {score} (local {local})"),

@@ -1,7 +1,7 @@
 //! A hash of an input, for the hash of a run. Inputs with different contents, receivers or subjects
 //! get different numbers.
 
-use membership_core::protocol::{Header, IndirectOutcome, Input, Message, PeerIdentity};
+use membership_core::protocol::{Finding, Header, Input, Message, PeerIdentity};
 use membership_core::{
     CommitOutcome, Heartbeats, ReadAnswer, SiloAddress, TableError, VersionToken,
 };
@@ -88,22 +88,48 @@ impl Mix {
                 self.long(instance.get());
                 self.text(host);
             }
-            Message::IndirectProbe {
-                round,
-                suspect,
-                timeout,
-            } => {
-                self.number(*round);
-                self.silo(suspect);
-                self.long(timeout.as_nanos());
+            Message::RollCall { call, suspects } => {
+                self.number(*call);
+                for (silo, silent_ms) in suspects {
+                    self.silo(silo);
+                    self.number(*silent_ms);
+                }
             }
-            Message::IndirectReply { round, outcome } => {
-                self.number(*round);
-                self.number(match outcome {
-                    IndirectOutcome::Yes => 1,
-                    IndirectOutcome::No { consent } => 2 + u64::from(consent.is_some()),
-                    IndirectOutcome::Unknown => 4,
-                });
+            Message::RollAnswer {
+                call,
+                findings,
+                missed,
+            } => {
+                self.number(*call);
+                for (silo, finding) in findings {
+                    self.silo(silo);
+                    match finding {
+                        Finding::Reached => self.number(1),
+                        Finding::Failed {
+                            silent_ms,
+                            heard_ms,
+                            refused,
+                            consent,
+                        } => {
+                            self.number(*silent_ms);
+                            self.number(heard_ms.unwrap_or(u64::MAX));
+                            self.number(2 + u64::from(consent.is_some()));
+                            self.number(u64::from(*refused));
+                        }
+                        Finding::Unknown => self.number(6),
+                    }
+                }
+                self.number(missed.len() as u64);
+                missed.iter().for_each(|silo| self.silo(silo));
+            }
+            Message::RollResult {
+                suspects,
+                reached,
+                wait,
+            } => {
+                suspects.iter().for_each(|silo| self.silo(silo));
+                self.number(u64::from(*reached));
+                self.long(wait.as_nanos());
             }
             Message::AskDelta { have, .. } => self.number(*have),
             Message::Delta(delta) => {
@@ -261,23 +287,57 @@ mod tests {
             message(1, Message::Identify { nonce: 1 }),
             message(
                 1,
-                Message::IndirectReply {
-                    round: 1,
-                    outcome: IndirectOutcome::Yes,
+                Message::RollAnswer {
+                    call: 1,
+                    findings: vec![(silo(2), Finding::Reached)],
+                    missed: Vec::new(),
                 },
             ),
             message(
                 1,
-                Message::IndirectReply {
-                    round: 1,
-                    outcome: IndirectOutcome::No { consent: None },
+                Message::RollAnswer {
+                    call: 1,
+                    findings: vec![(
+                        silo(2),
+                        Finding::Failed {
+                            silent_ms: 1,
+                            heard_ms: None,
+                            refused: false,
+                            consent: None,
+                        },
+                    )],
+                    missed: Vec::new(),
                 },
             ),
             message(
                 1,
-                Message::IndirectReply {
-                    round: 1,
-                    outcome: IndirectOutcome::Unknown,
+                Message::RollAnswer {
+                    call: 1,
+                    findings: vec![(
+                        silo(2),
+                        Finding::Failed {
+                            silent_ms: 1,
+                            heard_ms: None,
+                            refused: true,
+                            consent: None,
+                        },
+                    )],
+                    missed: Vec::new(),
+                },
+            ),
+            message(
+                1,
+                Message::RollAnswer {
+                    call: 1,
+                    findings: vec![(silo(2), Finding::Unknown)],
+                    missed: Vec::new(),
+                },
+            ),
+            message(
+                1,
+                Message::RollCall {
+                    call: 1,
+                    suspects: vec![(silo(2), 3_000)],
                 },
             ),
             Input::SendFailed {

@@ -269,7 +269,7 @@ impl GroundTruth {
     pub fn vote_lookback(&self) -> Duration {
         let c = &self.config;
         let time = c.death_vote_expiration
-            + c.failure_window() * 2
+            + c.failure_window * 2
             + c.max_probe_timeout * c.num_missed_probes_limit;
         self.longest(time + c.table_refresh_period)
     }

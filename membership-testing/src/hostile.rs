@@ -8,7 +8,7 @@ use crate::cluster::Cluster;
 use crate::events::Event;
 use crate::ground_truth::ProcessId;
 use crate::rng::Rng;
-use membership_core::protocol::{Header, IndirectOutcome, Input, LinkId, Message, PeerIdentity};
+use membership_core::protocol::{Finding, Header, Input, LinkId, Message, PeerIdentity};
 use membership_core::{
     CauseOfDeath, ChangedKeys, ClusterView, CommitId, CommitRecord, CommitRequest, Death, Delta,
     InstanceId, MembershipEntry, SiloAddress, SiloStatus, Snapshot, TableId, VersionRow,
@@ -139,14 +139,19 @@ impl Hostile {
             0 => Message::Probe { nonce },
             1 => Message::ProbeAck { nonce },
             2 => Message::NotMe { nonce },
-            3 => Message::IndirectProbe {
-                round: nonce,
-                suspect: silo,
-                timeout: Duration::from_millis(nonce % 10_000),
+            3 => Message::RollCall {
+                call: nonce,
+                suspects: members.iter().map(|silo| (*silo, nonce % 9_000)).collect(),
             },
-            4 => Message::IndirectReply {
-                round: nonce,
-                outcome: IndirectOutcome::Unknown,
+            4 if nonce.is_multiple_of(2) => Message::RollResult {
+                suspects: members,
+                reached: 1_000,
+                wait: Duration::from_millis(nonce % 100_000),
+            },
+            4 => Message::RollAnswer {
+                call: nonce,
+                findings: vec![(silo, Finding::Unknown)],
+                missed: members,
             },
             5 => Message::DialMe {
                 nonce,

@@ -63,7 +63,7 @@ pub(super) fn protocols() -> MachineFactory {
 mod tests {
     use std::time::Duration;
 
-    use membership_core::hooks::{self, ProtocolVariant};
+    use membership_core::hooks::{self, Calls, ProtocolVariant};
 
     use super::*;
     use crate::{Cluster, Detail, ProcessId};
@@ -91,20 +91,19 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_without_indirect_probes_sends_none() {
-        let indirect = |lines: &[String]| {
+    fn a_variant_without_roll_calls_sends_none() {
+        let calls = |lines: &[String]| {
             lines
                 .iter()
-                .filter(|line| line.contains("indirect-probe"))
+                .filter(|line| line.contains("roll-call"))
                 .count()
         };
         let plain = ProtocolVariant {
-            indirect_probes: false,
-            partition_checks: false,
+            calls: Calls::Nobody,
             changes_per_commit: 1,
             ..ProtocolVariant::STANDARD
         };
-        assert!(indirect(&crash(ProtocolVariant::STANDARD)) > 0);
-        assert_eq!(indirect(&crash(plain)), 0);
+        assert!(calls(&crash(ProtocolVariant::STANDARD)) > 0);
+        assert_eq!(calls(&crash(plain)), 0);
     }
 }

@@ -37,7 +37,7 @@ impl GroundTruth {
     #[must_use]
     pub fn roll_call_lookback(&self) -> Duration {
         let c = &self.config;
-        self.longest(c.max_probe_timeout * 3 + c.failure_window() * 2 + c.table_call_timeout)
+        self.longest(c.max_probe_timeout * 3 + c.failure_window * 2 + c.table_call_timeout)
     }
 
     /// The longest time without a break in which a process was paused or held, of the times that
@@ -66,7 +66,7 @@ impl GroundTruth {
     pub fn answered(&self, silo: &SiloAddress, from: VirtualTime, to: VirtualTime) -> bool {
         let round_trip = self.longest_latency(from, to) * 2;
         let most = self
-            .shortest(self.config.failure_window())
+            .shortest(self.config.failure_window)
             .saturating_sub(round_trip);
         self.owner(silo).is_some_and(|record| {
             record.started <= to

@@ -99,7 +99,7 @@ fn crash() {
     let killed = cluster.now();
     assert!(cluster.run_until(S(60), |c| is_dead(c, all[2])).unwrap());
     let after = cluster.now() - killed;
-    assert!(after > S(5) && after < S(35), "{after:?}");
+    assert!(after < S(2), "{after:?}");
     assert_eq!(cause(&cluster, all[2]), Some(CauseOfDeath::Voted));
     assert!(cluster.row(all[2]).unwrap().suspicions.len() >= 2);
     cluster.run_for(S(2)).unwrap();
@@ -112,7 +112,7 @@ fn indirect_probe_saves_a_silo() {
     let (mut cluster, all) = cluster(4);
     cluster.block_both(all[0], all[1]);
     cluster.run_for(S(90)).unwrap();
-    assert!(cluster.trace_contains("indirect-reply: yes"));
+    assert!(cluster.trace_contains("reached"));
     assert!(alive(&cluster, &all));
     the_end(
         "indirect_probe",
@@ -385,7 +385,7 @@ fn half_dead() {
         "signs of life delay a death but do not prevent it"
     );
     assert_eq!(cause(&cluster, all[1]), Some(CauseOfDeath::Voted));
-    assert!(cluster.stats().heard > 100);
+    assert!(cluster.stats().heard > 10);
     cluster.run_for(S(300)).unwrap();
     assert_eq!(declared_dead(&cluster, all[1]), Some("voted"));
     let others: Vec<ProcessId> = all.iter().copied().filter(|s| *s != all[1]).collect();

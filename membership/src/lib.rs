@@ -125,8 +125,8 @@ pub use membership_core::{
 // Silos and their rows.
 pub use membership_core::{
     CauseOfDeath, Death, Evidence, Extra, Gateway, Heartbeat, Heartbeats, MembershipEntry,
-    ParseHeartbeatError, ParseStatusError, Row, Rows, SiloInfo, SiloStatus, Snapshot, Suspicion,
-    SuspicionReason,
+    ParseHeartbeatError, ParseStatusError, RollCount, Row, Rows, SiloInfo, SiloStatus, Snapshot,
+    Suspicion, SuspicionReason,
 };
 
 // The version row.

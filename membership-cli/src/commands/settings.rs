@@ -198,38 +198,22 @@ fn known() -> impl Iterator<Item = String> {
 
 /// Uses the ranges of [`Config`]: there must be a valid configuration with these settings.
 fn validate(new: &SharedSettings) -> Result<(), Failure> {
-    let window = new.failure_window;
-    let (least, most) = (Duration::from_millis(200), Duration::from_secs(20 * 60));
-    if !(least..=most).contains(&window) {
-        return Err(Failure::usage(format!(
-            "`failure_window` is {window:?}, but must be {least:?} to {most:?}"
-        )));
-    }
-    let minute = Duration::from_secs(60);
-    let misses = u32::try_from(window.as_nanos().div_ceil(minute.as_nanos()))
-        .unwrap_or(20)
-        .clamp(2, 20);
-    let misses = if window >= Duration::from_millis(300) {
-        misses.max(3)
-    } else {
-        misses
-    };
-    let probe = window / misses;
     let mut config = Config::default();
-    config.probe_timeout = probe;
-    config.min_probe_timeout = probe / 2;
-    config.max_probe_timeout = (probe * 4).min(minute * 2);
-    config.num_missed_probes_limit = misses;
+    config.failure_window = new.failure_window;
     config.num_votes_for_death_declaration = new.num_votes_for_death_declaration;
     config.death_vote_expiration = new.death_vote_expiration;
     config.i_am_alive_period = new.i_am_alive_period;
     config.num_missed_i_am_alive_limit = new.num_missed_i_am_alive_limit;
     config.max_join_attempt_time = new.max_join_attempt_time;
+    // What each silo chooses for itself allows any shared setting.
+    config.max_probe_timeout = config.max_probe_timeout.max(config.probe_timeout());
+    config.table_call_timeout = Duration::from_millis(100);
     config.validate().map_err(|e| Failure::usage(e.to_string()))
 }
-
 #[cfg(test)]
 mod tests {
+    use membership::Preset;
+
     use super::*;
 
     fn set(changes: &[&str]) -> Result<SharedSettings, String> {
@@ -250,7 +234,13 @@ mod tests {
             ("i_am_alive_period=soon", "durations"),
             ("num_votes_for_death_declaration=many", "whole number"),
             ("num_votes_for_death_declaration=0", "1 to 10"),
-            ("failure_window=1h", "failure_window"),
+            (
+                "failure_window=1h",
+                "`failure_window` is 3600s, but must be 300ms to 600s",
+            ),
+            ("failure_window=200ms", "failure_window"),
+            ("probe_period=1s", "not a shared setting"),
+            ("probe_timeout=1s", "not a shared setting"),
             ("death_vote_expiration=1s", "death_vote_expiration"),
         ] {
             let error = set(&[bad]).unwrap_err();
@@ -260,11 +250,21 @@ mod tests {
 
     #[test]
     fn every_failure_window_in_range_is_valid() {
-        for ms in [200, 299, 300, 1_500, 15_000, 180_000, 1_200_000] {
+        for ms in [300, 900, 1_500, 4_500, 15_000, 180_000, 600_000] {
             let mut settings = SharedSettings::default();
             settings.failure_window = Duration::from_millis(ms);
             settings.death_vote_expiration = Duration::from_secs(2400);
             validate(&settings).unwrap_or_else(|e| panic!("{ms}: {e}"));
         }
+    }
+
+    #[test]
+    fn the_settings_of_every_preset_are_valid() {
+        for preset in [Preset::Local, Preset::Lan, Preset::Wan] {
+            validate(&Config::preset(preset).shared())
+                .unwrap_or_else(|e| panic!("{preset:?}: {e}"));
+        }
+        let new = set(&["failure_window=45s", "i_am_alive_period=500ms"]).unwrap();
+        assert_eq!(new.failure_window, Duration::from_secs(45));
     }
 }

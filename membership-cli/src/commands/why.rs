@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use membership_core::{
-    CauseOfDeath, MembershipEntry, SiloAddress, SiloStatus, Suspicion, SuspicionReason,
+    CauseOfDeath, MembershipEntry, RollCount, SiloAddress, SiloStatus, Suspicion, SuspicionReason,
 };
 use serde_json::json;
 
@@ -179,6 +179,7 @@ fn votes(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
         "  votes      {} (in a large enough cluster {needed} are needed)",
         entry.suspicions.len()
     ));
+    roll_call(entry, out);
     for vote in &entry.suspicions {
         out.line(format_args!(
             "    {}  {}  {}",
@@ -191,6 +192,30 @@ fn votes(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
             voter_clock(vote, inspection)
         ));
     }
+}
+
+/// What the other silos said: the roll call of the last vote that has one, on which the others rest
+/// as well.
+fn roll_call(entry: &MembershipEntry, out: &mut Out) {
+    let votes = entry.suspicions.iter();
+    let last = votes
+        .filter_map(|vote| Some((vote.at, vote.evidence.roll_call?)))
+        .max_by_key(|(at, _)| *at);
+    if let Some((_, call)) = last {
+        out.line(format_args!("  roll call  {}", of_those(&call)));
+    }
+}
+
+fn of_those(call: &RollCount) -> String {
+    let asked = count(call.asked as usize, "silo");
+    let silent = match call.silent {
+        0 => "all answered".to_owned(),
+        some => format!("{some} did not answer the call"),
+    };
+    format!(
+        "{asked} asked: {} failed to reach it, {} reached it; {silent}",
+        call.failed, call.reached
+    )
 }
 
 fn evidence(vote: &Suspicion) -> String {
@@ -215,7 +240,7 @@ fn evidence(vote: &Suspicion) -> String {
         None => {}
     }
     if let Some(via) = e.via {
-        parts.push(format!("probed on behalf of {via}"));
+        parts.push(format!("its consent, written by {via}"));
     }
     if e.stale {
         parts.push("its heartbeat was stale".to_owned());

@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 use membership_core::{
     CauseOfDeath, ClusterKey, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence,
     Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
-    Preset, SiloAddress, SiloStatus, Suspicion, SuspicionReason, TableExt, TableId, WallTime,
+    Preset, RollCount, SiloAddress, SiloStatus, Suspicion, SuspicionReason, TableExt, TableId,
+    WallTime,
 };
 use membership_sql::{SqliteConfig, SqliteTable};
 
@@ -234,6 +235,12 @@ pub fn voted_out(port: u16, accusers: [u16; 2]) -> MembershipEntry {
     let at = now().minus(secs(60));
     let mut evidence = Evidence::missed(3, 500);
     evidence.last_answer = Some(at.minus(secs(2)));
+    evidence.roll_call = Some(RollCount {
+        asked: 40,
+        failed: 38,
+        reached: 1,
+        silent: 1,
+    });
     entry.status = SiloStatus::Dead;
     entry.suspicions = accusers
         .map(|accuser| Suspicion::new(silo(accuser), at, SuspicionReason::Silent, evidence.clone()))

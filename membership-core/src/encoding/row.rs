@@ -108,6 +108,12 @@ mod tests {
                 via: Some(silo),
                 accuser_health: 8,
                 stale: true,
+                roll_call: Some(crate::RollCount {
+                    asked: 5,
+                    failed: 3,
+                    reached: 0,
+                    silent: 1,
+                }),
             },
         ));
         e.info.metadata.insert("k\"'ü".into(), String::new());

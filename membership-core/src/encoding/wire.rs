@@ -69,20 +69,27 @@ pub(crate) fn rows<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Row>, D::Error
 pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Vec<T>, D::Error> {
-    struct Bounded<T>(std::marker::PhantomData<T>);
+    bounded_by::<MAX_ROWS, T, D>(d)
+}
 
-    impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Bounded<T> {
+/// Deserializes a list of at most `MOST` elements; fails at the first element beyond that.
+pub(crate) fn bounded_by<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Bounded<const MOST: usize, T>(std::marker::PhantomData<T>);
+
+    impl<'de, const MOST: usize, T: Deserialize<'de>> serde::de::Visitor<'de> for Bounded<MOST, T> {
         type Value = Vec<T>;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(f, "a list of at most {MAX_ROWS} elements")
+            write!(f, "a list of at most {MOST} elements")
         }
 
         fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
             let mut list = Vec::new();
             while let Some(element) = seq.next_element()? {
-                if list.len() == MAX_ROWS {
-                    return Err(serde::de::Error::invalid_length(MAX_ROWS + 1, &self));
+                if list.len() == MOST {
+                    return Err(serde::de::Error::invalid_length(MOST + 1, &self));
                 }
                 list.push(element);
             }
@@ -90,7 +97,7 @@ pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         }
     }
 
-    d.deserialize_seq(Bounded(std::marker::PhantomData))
+    d.deserialize_seq(Bounded::<MOST, T>(std::marker::PhantomData))
 }
 
 /// Serializes a version row as its stored text without the cluster's keys.
@@ -110,25 +117,5 @@ pub(crate) mod version_row {
         crate::encoding::decode_of_others(&text)
             .map(Arc::new)
             .map_err(serde::de::Error::custom)
-    }
-}
-
-/// Serializes a value with unknown fields as JSON text.
-pub(crate) mod json {
-    use super::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<T: Serialize, S: Serializer>(
-        value: &T,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        let text = serde_json::to_string(value).map_err(serde::ser::Error::custom)?;
-        s.serialize_str(&text)
-    }
-
-    pub(crate) fn deserialize<'de, T: serde::de::DeserializeOwned, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<T, D::Error> {
-        let text = String::deserialize(d)?;
-        serde_json::from_str(&text).map_err(serde::de::Error::custom)
     }
 }

@@ -9,7 +9,7 @@ use super::working::{Change, Planned, Working};
 use super::{Action, Answer, Intent, Refusal, lives, retention, votes};
 use crate::{
     CommitId, CommitRequest, Config, MembershipEntry, MonoTime, Now, SiloAddress, Snapshot,
-    Suspicion, TableLimits, VersionToken,
+    TableLimits, VersionToken,
 };
 
 /// What the caller has observed itself and the table does not contain.
@@ -25,6 +25,10 @@ pub struct Observed {
     /// while it was reading the table. The wall time is that of the vote: it identifies which of
     /// the accuser's votes was seen.
     pub first_seen: BTreeMap<(SiloAddress, SiloAddress), (crate::WallTime, MonoTime)>,
+    /// Votes count without the majority of a roll call. Only for comparisons with other protocols;
+    /// see [`hooks`](crate::hooks).
+    #[doc(hidden)]
+    pub without_calls: bool,
 }
 
 /// The result of applying a batch of intents.
@@ -230,9 +234,11 @@ fn plan(working: &Working<'_>, context: &Context<'_>, intent: &Intent) -> Planne
         Action::BecomeActive { silo, contacted } => {
             lives::become_active(working, context, *silo, contacted)
         }
-        Action::Suspect { suspect, votes } => {
-            votes::suspect(working, context, author, *suspect, votes)
-        }
+        Action::Suspect {
+            suspect,
+            votes,
+            call,
+        } => votes::suspect(working, context, author, *suspect, votes, call.as_ref()),
         Action::Evict { silo, by, reason } => {
             lives::evict(working, context, author, *silo, by, reason)
         }
@@ -257,15 +263,21 @@ struct Queue {
 
 impl Queue {
     fn new(working: &Working<'_>, context: &Context<'_>, intents: &[Intent]) -> Self {
-        let mut accused: BTreeMap<SiloAddress, Vec<(SiloAddress, &Suspicion)>> = BTreeMap::new();
+        let mut accused: BTreeMap<SiloAddress, votes::Accusations<'_>> = BTreeMap::new();
         for intent in intents {
-            if let (Some(author), Action::Suspect { suspect, votes }) =
-                (intent.author, &intent.action)
+            if let (
+                Some(author),
+                Action::Suspect {
+                    suspect,
+                    votes,
+                    call,
+                },
+            ) = (intent.author, &intent.action)
             {
                 accused
                     .entry(*suspect)
                     .or_default()
-                    .extend(votes.iter().map(|v| (author, v)));
+                    .push((author, votes, call.as_ref()));
             }
         }
         let doomed: BTreeSet<SiloAddress> = accused

@@ -10,7 +10,8 @@ mod working;
 pub use apply::{Applied, Observed, apply};
 pub use retention::defunct;
 pub(crate) use retention::oldest_first;
-pub use votes::{fresh_votes, needed_votes};
+pub(crate) use votes::{Count, outnumber};
+pub use votes::{fresh_votes, is_majority, needed_votes};
 
 use serde::{Deserialize, Serialize};
 
@@ -55,8 +56,11 @@ pub enum Action {
     Suspect {
         /// The silo that is voted against.
         suspect: SiloAddress,
-        /// The votes: that of the author, and that of an intermediary that consents.
+        /// The votes: that of the author, and those of the silos that consent.
         votes: Vec<Suspicion>,
+        /// The roll call on which they rest. Without one no vote for the reason "silent" counts.
+        #[serde(default)]
+        call: Option<Call>,
     },
     /// End a silo without a vote.
     Evict {
@@ -84,6 +88,19 @@ pub enum Action {
         /// The silos. Rows that are missing or not Dead are skipped.
         silos: Vec<SiloAddress>,
     },
+}
+
+/// The result of a roll call. Whether it is a majority is decided again in each snapshot that the
+/// votes are applied to: a silo that has become Active since counts as one that reaches the suspect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// The silos that had just failed to reach the suspect, the caller included.
+    pub failed: Vec<SiloAddress>,
+    /// How many reached it.
+    pub reached: u32,
+    /// How many silos were asked, if not all: then two thirds of them must have failed.
+    #[serde(default)]
+    pub sample: Option<u32>,
 }
 
 /// The result of an intent.

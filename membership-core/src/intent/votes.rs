@@ -1,7 +1,8 @@
 //! Votes: which silos may vote, which votes count, how many are needed, and the suspect's row after
 //! a vote. Invariant P5.
 //!
-//! The partition rule and the decision to vote are not here; they belong to the silo that suspects.
+//! A vote counts only on the ground of a roll call with a majority, or against a stale suspect that
+//! nobody reaches. The decision to vote is not here; it belongs to the silo that suspects.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 use super::apply::{Context, Observed};
 use super::lives::{dead, find, refuse, shrink};
 use super::working::{Change, Planned, Working};
-use super::{Answer, Refusal};
+use super::{Answer, Call, Refusal};
 use crate::{
     CauseOfDeath, MembershipEntry, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot,
     Suspicion, SuspicionReason,
@@ -34,6 +35,74 @@ pub fn needed_votes(snapshot: &Snapshot, stale: &BTreeSet<SiloAddress>) -> u32 {
         .num_votes_for_death_declaration
         .min(half)
         .max(1)
+}
+
+/// Whether these silos are a majority against `suspect`: more than half of all Active silos that
+/// are not stale, or exactly half of more than two with the leader among them. For a suspect that
+/// is Joining, the Joining silos count, too. Of a `sample`, two thirds are needed. Invariants P10 to
+/// P13.
+#[must_use]
+pub fn is_majority(
+    snapshot: &Snapshot,
+    stale: &BTreeSet<SiloAddress>,
+    suspect: &SiloAddress,
+    silos: &BTreeSet<SiloAddress>,
+    sample: Option<usize>,
+) -> bool {
+    let rows = &snapshot.rows;
+    let with_joining = rows
+        .get(suspect)
+        .is_some_and(|e| e.status == SiloStatus::Joining);
+    let (mut active, mut joining, mut leader) = (Count::default(), Count::default(), None);
+    for entry in rows.entries() {
+        if entry.status == SiloStatus::Active {
+            let since = (entry.active_since.unwrap_or(u64::MAX), entry.address);
+            leader = leader.min(Some(since)).or(Some(since));
+        }
+        if stale.contains(&entry.address) {
+            continue;
+        }
+        let count = match entry.status {
+            SiloStatus::Active => &mut active,
+            SiloStatus::Joining if with_joining => &mut joining,
+            _ => continue,
+        };
+        count.all += 1;
+        count.some += usize::from(silos.contains(&entry.address));
+    }
+    let leads = leader.is_some_and(|(_, silo)| silos.contains(&silo) && !stale.contains(&silo));
+    outnumber(active, joining, leads, sample)
+}
+
+/// How many silos there are, and how many of them are against a suspect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) all: usize,
+    pub(crate) some: usize,
+}
+
+impl Count {
+    const fn is_majority(self, leads: bool) -> bool {
+        self.some * 2 > self.all || (self.some * 2 == self.all && self.all > 2 && leads)
+    }
+}
+
+/// Whether these Active silos are a majority, and so are they together with the Joining ones;
+/// `leads` = the leader is among them.
+pub(crate) const fn outnumber(
+    active: Count,
+    joining: Count,
+    leads: bool,
+    sample: Option<usize>,
+) -> bool {
+    let both = Count {
+        all: active.all + joining.all,
+        some: active.some + joining.some,
+    };
+    match sample {
+        Some(sample) => both.some * 3 >= sample * 2,
+        None => both.is_majority(leads) && (active.all == 0 || active.is_majority(leads)),
+    }
 }
 
 /// The votes against `suspect` that count at this version: fresh, from Active accusers, one per
@@ -109,6 +178,8 @@ struct Ballot<'a, 'b> {
     needed: usize,
     /// The accusers whose votes this commit adds to the row.
     written: BTreeSet<SiloAddress>,
+    /// A roll call allows this death.
+    allowed: bool,
 }
 
 impl<'a, 'b> Ballot<'a, 'b> {
@@ -121,7 +192,25 @@ impl<'a, 'b> Ballot<'a, 'b> {
             entry: entry.clone(),
             needed,
             written: BTreeSet::new(),
+            allowed: context.observed.without_calls,
         }
+    }
+
+    /// Whether the roll call of an intent allows the death of the suspect in this snapshot.
+    fn allows(&self, call: Option<&Call>) -> bool {
+        let silo = &self.entry.address;
+        let Some(call) = call else {
+            return self.context.observed.without_calls;
+        };
+        if self.context.stale.contains(silo) {
+            return call.reached == 0;
+        }
+        let failed = call.failed.iter().copied().collect();
+        let sample = call
+            .sample
+            .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let stale = &self.context.stale;
+        is_majority(self.working.before(), stale, silo, &failed, sample)
     }
 
     /// Whether a silo may vote: it is Active in the snapshot and after the intents so far.
@@ -130,8 +219,7 @@ impl<'a, 'b> Ballot<'a, 'b> {
     }
 
     fn is_legal(&self, author: &SiloAddress, vote: &Suspicion) -> bool {
-        // A vote is written by its accuser, or by the silo that requested the accuser's indirect
-        // probe.
+        // A vote is written by its accuser, or by the caller whom the accuser answered.
         let own = vote.accuser == *author || vote.evidence.via == Some(*author);
         own && !vote.accuser.same_endpoint(&self.entry.address) && self.votes(&vote.accuser)
     }
@@ -195,7 +283,7 @@ impl<'a, 'b> Ballot<'a, 'b> {
                 .collect::<BTreeSet<SocketAddr>>()
                 .len()
         };
-        if count(SuspicionReason::Silent) >= self.needed {
+        if self.allowed && count(SuspicionReason::Silent) >= self.needed {
             Some(CauseOfDeath::Voted)
         } else if count(SuspicionReason::Stuck) >= self.needed {
             Some(CauseOfDeath::Stuck)
@@ -239,12 +327,15 @@ impl<'a, 'b> Ballot<'a, 'b> {
     }
 }
 
+/// The votes of intents against one silo: author, votes, and the roll call on which they rest.
+pub(super) type Accusations<'a> = Vec<(SiloAddress, &'a [Suspicion], Option<&'a Call>)>;
+
 /// Whether the votes of a batch against one silo together would end it.
 pub(super) fn would_kill(
     working: &Working<'_>,
     context: &Context<'_>,
     suspect: SiloAddress,
-    votes: &[(SiloAddress, &Suspicion)],
+    accusations: &Accusations<'_>,
 ) -> bool {
     let Some(entry) = working
         .after()
@@ -255,9 +346,12 @@ pub(super) fn would_kill(
         return false;
     };
     let mut ballot = Ballot::new(working, context, entry);
-    for (author, vote) in votes {
-        if ballot.votes(author) && ballot.is_legal(author, vote) {
-            ballot.add(vote);
+    for (author, votes, call) in accusations {
+        ballot.allowed |= ballot.allows(*call);
+        for vote in *votes {
+            if ballot.votes(author) && ballot.is_legal(author, vote) {
+                ballot.add(vote);
+            }
         }
     }
     ballot.verdict().is_some()
@@ -269,6 +363,7 @@ pub(super) fn suspect(
     author: Option<SiloAddress>,
     suspect: SiloAddress,
     votes: &[Suspicion],
+    call: Option<&Call>,
 ) -> Planned {
     let entry = match find(working, &suspect) {
         Err(refusal) => return refuse(refusal),
@@ -297,6 +392,12 @@ pub(super) fn suspect(
         .collect();
     if let (true, Some(first)) = (legal.is_empty(), votes.first()) {
         return refuse(Refusal::NotAVoter(first.accuser));
+    }
+    ballot.allowed |= ballot.allows(call);
+    let is_silent = |v: &&Suspicion| v.reason == SuspicionReason::Silent;
+    if !ballot.allowed && legal.iter().any(is_silent) {
+        // The majority of the call is none in this snapshot: the silo asks again.
+        return Planned::Answer(Answer::Moot);
     }
     legal.sort_by_key(|v| (v.accuser != author, v.accuser));
     legal.truncate(ballot.needed + SPARE_VOTES);

@@ -58,8 +58,7 @@ pub struct Evidence {
     /// The suspect's last answer to this accuser, by the accuser's clock; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_answer: Option<WallTime>,
-    /// For the intermediary of an indirect probe: the silo that requested the probe and wrote this
-    /// vote.
+    /// The caller of the roll call, where it wrote this vote with the accuser's consent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<SiloAddress>,
     /// The accuser's own health score at that time: 0 (healthy) to 8.
@@ -68,6 +67,23 @@ pub struct Evidence {
     /// Whether the accuser saw the suspect's heartbeat as stale.
     #[serde(default)]
     pub stale: bool,
+    /// What the roll call gave on which the vote rests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roll_call: Option<RollCount>,
+}
+
+/// The result of a roll call about one suspect: how many silos were asked whether they reach it
+/// (the caller included), and what they said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RollCount {
+    /// How many were asked, the suspect not counted.
+    pub asked: u32,
+    /// How many had just failed to reach the suspect.
+    pub failed: u32,
+    /// How many reached it.
+    pub reached: u32,
+    /// How many did not answer the caller.
+    pub silent: u32,
 }
 
 /// The reason for a suspicion.

@@ -17,7 +17,7 @@ pub struct SharedSettings {
     pub i_am_alive_period: Duration,
     /// How many periods a heartbeat may stand still before the row is stale. Default 3.
     pub num_missed_i_am_alive_limit: u32,
-    /// Configured probe timeout × missed-probes limit. Default 15 s.
+    /// The shortest silence after which a silo can be declared dead. Default 4.5 s.
     #[serde(with = "humantime_serde")]
     pub failure_window: Duration,
     /// How many votes declare a silo dead (fewer in a cluster of one or two). Default 2.
@@ -38,7 +38,7 @@ impl Default for SharedSettings {
         Self {
             i_am_alive_period: Duration::from_secs(10),
             num_missed_i_am_alive_limit: 3,
-            failure_window: Duration::from_secs(15),
+            failure_window: Duration::from_millis(4_500),
             num_votes_for_death_declaration: 2,
             death_vote_expiration: Duration::from_secs(120),
             max_join_attempt_time: Duration::from_secs(300),
@@ -54,7 +54,7 @@ impl SharedSettings {
     #[must_use]
     pub fn workable(&self) -> Self {
         let (ms, secs) = (Duration::from_millis, Duration::from_secs);
-        let failure_window = self.failure_window.clamp(ms(200), secs(1_200));
+        let failure_window = self.failure_window.clamp(ms(300), secs(600));
         Self {
             i_am_alive_period: self.i_am_alive_period.clamp(ms(500), secs(600)),
             num_missed_i_am_alive_limit: self.num_missed_i_am_alive_limit.clamp(3, 20),
@@ -70,7 +70,7 @@ impl SharedSettings {
     pub(crate) fn vote_expiration(&self) -> Duration {
         let failure_window = self
             .failure_window
-            .clamp(Duration::from_millis(200), Duration::from_secs(1_200));
+            .clamp(Duration::from_millis(300), Duration::from_secs(600));
         self.death_vote_expiration
             .clamp(failure_window * 2, Duration::from_secs(3_600))
     }

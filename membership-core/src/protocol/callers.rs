@@ -46,7 +46,7 @@ impl Callers {
 
     /// Dials those whose rows this silo has read since.
     pub(super) fn dial(&mut self, ctx: &mut Ctx) {
-        let patience = ctx.config.probe_timeout;
+        let patience = ctx.config.probe_period;
         self.0.retain(|silo, caller| {
             if ctx.is_member(silo, caller.instance) {
                 ctx.dial_back(*silo, caller.nonce);

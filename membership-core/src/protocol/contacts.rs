@@ -169,7 +169,7 @@ impl Contacts {
             if contact.answers && contact.dials || now < contact.next.0 {
                 continue;
             }
-            let wait = (contact.next.1 * 2).min(ctx.config.probe_timeout.max(retry));
+            let wait = (contact.next.1 * 2).min(ctx.config.probe_period.max(retry));
             contact.next = (now + wait, wait);
             // A silo that answers is dialled as well: it is not stale while it answers, and the
             // join waits until it reaches this silo.

@@ -9,6 +9,7 @@ use rand_core::{Rng as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::distrust::Distrust;
+use super::expense::Expense;
 use super::io::{CallId, Destination, Effect, LinkId};
 use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
@@ -16,6 +17,7 @@ use super::notice::TableState;
 use super::notice::{Notice, Observation};
 use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
+use crate::config::timeout_in;
 use crate::hooks::ProtocolVariant;
 use crate::{
     ClusterKey, ClusterView, Config, InstanceId, MembershipEntry, MonoTime, Now, Recency,
@@ -91,6 +93,8 @@ pub(crate) struct Ctx {
     pub(crate) contact: Option<MonoTime>,
     pub(crate) table: TableHealth,
     pub(crate) suspended: bool,
+    /// What roll calls cost.
+    pub(crate) expense: Expense,
     /// Members that announced what the table contradicted.
     pub(crate) distrust: Distrust,
     /// The cluster's secret, if this silo creates the table.
@@ -128,6 +132,7 @@ impl Ctx {
                 recovered_at: None,
             },
             suspended: false,
+            expense: Expense::default(),
             distrust: Distrust::default(),
             cluster_key: setup.cluster_key,
             reads: setup.reads,
@@ -162,6 +167,14 @@ impl Ctx {
 
     pub(crate) fn failure_window(&self) -> Duration {
         self.shared.failure_window
+    }
+
+    /// The shortest time that a probe waits for its answer.
+    pub(crate) fn probe_timeout(&self) -> Duration {
+        timeout_in(
+            self.shared.failure_window,
+            self.config.num_missed_probes_limit,
+        )
     }
 
     pub(crate) fn heartbeat_period(&self) -> Duration {
@@ -233,6 +246,11 @@ impl Ctx {
         self.base.as_ref().and_then(|base| base.get(silo))
     }
 
+    /// The leader of the newest confirmed view.
+    pub(crate) fn leader(&self) -> Option<SiloAddress> {
+        self.base.as_ref()?.leader().map(|e| e.address)
+    }
+
     /// Whether a silo is alive in the newest confirmed view, as this instance. Only such silos
     /// announce views.
     pub(crate) fn is_member(&self, silo: &SiloAddress, instance: InstanceId) -> bool {
@@ -272,11 +290,14 @@ impl Ctx {
         body: impl Into<Arc<Message>>,
     ) {
         let header = self.header(silo);
-        self.out.push(Effect::Send {
-            to,
-            header,
-            body: body.into(),
-        });
+        let body = body.into();
+        if matches!(
+            *body,
+            Message::RollCall { .. } | Message::RollAnswer { .. } | Message::RollResult { .. }
+        ) {
+            self.expense.add(self.now.mono, &self.config);
+        }
+        self.out.push(Effect::Send { to, header, body });
     }
 
     /// Sends to a silo at its endpoint.

@@ -198,13 +198,13 @@ impl Disseminator {
         }
     }
 
-    /// Limits reads that messages cause to one per probe timeout, so that a faulty peer cannot
+    /// Limits reads that messages cause to one per probe period, so that a faulty peer cannot
     /// overload the table.
     pub(crate) fn read_once(&mut self, ctx: &Ctx) -> Call {
         let now = ctx.mono();
         if self
             .last_forced_read
-            .is_some_and(|t| now.since(t) < ctx.config.probe_timeout)
+            .is_some_and(|t| now.since(t) < ctx.config.probe_period)
         {
             return Call::Nothing;
         }
@@ -215,7 +215,7 @@ impl Disseminator {
     /// Tells a peer that this silo knows as Dead to read the table.
     pub(crate) fn on_dead_peer(&mut self, ctx: &mut Ctx, link: LinkId, from: SiloAddress) {
         let now = ctx.mono();
-        let patience = ctx.config.probe_timeout;
+        let patience = ctx.config.probe_period;
         self.told.retain(|_, at| now.since(*at) < patience);
         if self.told.len() < MAX_REMEMBERED
             && let Entry::Vacant(told) = self.told.entry(from)

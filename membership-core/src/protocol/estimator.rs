@@ -33,17 +33,15 @@ impl Estimator {
         self.squares += x * x;
     }
 
-    /// mean + k·σ. The lower bound of σ makes the timeout half of `start` for a negligible mean.
-    /// Returns `start` while there are too few samples. The result is not clamped.
-    pub(crate) fn timeout(&self, start: Duration) -> Duration {
+    /// mean + k·σ; none while there are too few samples. The caller sets the bounds.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
         if self.samples.len() < MIN_SAMPLES {
-            return start;
+            return None;
         }
         let n = self.samples.len() as f64;
         let mean = (self.sum / n).max(0.0);
         let variance = (self.squares / n - mean * mean).max(0.0);
-        let floor = start.as_secs_f64() / (2.0 * DEVIATIONS);
-        Duration::try_from_secs_f64(mean + DEVIATIONS * variance.sqrt().max(floor)).unwrap_or(start)
+        Duration::try_from_secs_f64(mean + DEVIATIONS * variance.sqrt()).ok()
     }
 }
 
@@ -52,23 +50,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_timeout_starts_as_configured_and_follows_round_trips() {
-        let start = Duration::from_secs(5);
+    fn the_timeout_follows_round_trips() {
         let mut e = Estimator::default();
         for _ in 0..3 {
             e.add(Duration::from_millis(1));
-            assert_eq!(e.timeout(start), start);
+            assert_eq!(e.timeout(), None);
         }
         e.add(Duration::from_millis(1));
-        let t = e.timeout(start);
-        assert!(
-            t > Duration::from_millis(2500) && t < Duration::from_millis(2510),
-            "{t:?}"
-        );
+        let t = e.timeout().unwrap();
+        assert!(t < Duration::from_millis(2), "{t:?}");
         for i in 0..200 {
             e.add(Duration::from_millis(if i % 2 == 0 { 500 } else { 2500 }));
         }
-        let t = e.timeout(start);
+        let t = e.timeout().unwrap();
         assert!(
             t > Duration::from_secs(6) && t < Duration::from_secs(8),
             "{t:?}"

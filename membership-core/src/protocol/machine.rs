@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::answerer::{Answerer, Judge};
 use super::callers::Callers;
 use super::cleaner::Cleaner;
 use super::contacts::PassedOver;
@@ -11,16 +12,15 @@ use super::context::Ctx;
 use super::disseminator::Disseminator;
 use super::gate;
 use super::heartbeat_writer::HeartbeatWriter;
-use super::intermediary::Intermediary;
 use super::io::{Effect, Input};
 use super::joiner::{Joiner, Step};
 use super::leaver::Leaver;
 use super::monitor::Monitor;
 use super::notice::Termination;
 use super::notice::{RequestId, TableState};
-use super::partition::PartitionCheck;
 use super::pause::Pause;
 use super::prober::Prober;
+use super::roll_call::RollCall;
 use super::staleness::Staleness;
 use super::timers::Timer;
 use super::voter::Voter;
@@ -38,9 +38,9 @@ pub struct Protocol {
     pub(super) writer: Writer,
     pub(super) joiner: Joiner,
     pub(super) prober: Prober,
-    pub(super) intermediary: Intermediary,
+    pub(super) answerer: Answerer,
     pub(super) callers: Callers,
-    pub(super) check: PartitionCheck,
+    pub(super) roll_call: RollCall,
     pub(super) voter: Voter,
     pub(super) staleness: Staleness,
     pub(super) monitor: Monitor,
@@ -83,9 +83,9 @@ impl Protocol {
             writer: Writer::default(),
             joiner: Joiner::default(),
             prober: Prober::default(),
-            intermediary: Intermediary::default(),
+            answerer: Answerer::default(),
             callers: Callers::default(),
-            check: PartitionCheck::default(),
+            roll_call: RollCall::default(),
             voter: Voter::default(),
             staleness: Staleness::default(),
             monitor: Monitor::default(),
@@ -241,11 +241,24 @@ impl Protocol {
                 header,
                 body,
             } => self.receive(link, peer, &header, &body),
-            Input::SendFailed { to, reason, .. } => {
+            Input::SendFailed {
+                to,
+                refused,
+                reason,
+            } => {
                 let (ctx, writer) = (&mut self.ctx, &mut self.writer);
                 self.joiner.on_send_failed(ctx, writer, to, &reason);
+                if refused {
+                    let judge = self.judge();
+                    self.prober.on_refused(&mut self.ctx, to, judge.multiplier);
+                    self.answerer
+                        .on_refused(&mut self.ctx, &self.prober, to, judge);
+                }
             }
-            Input::Disconnected { .. } => {}
+            Input::Disconnected { peer } => {
+                let multiplier = self.monitor.health_multiplier();
+                self.prober.on_disconnected(&mut self.ctx, peer, multiplier);
+            }
             Input::Heard { from, asked } => self.prober.on_evidence(&self.ctx, from, asked),
             Input::Initialized { call, result } => {
                 let step =
@@ -322,22 +335,13 @@ impl Protocol {
                 self.joiner.on_progress_timer(&mut self.ctx, &required);
             }
             Timer::Probe(silo) => self.prober.on_timer(&mut self.ctx, silo, health_multiplier),
-            Timer::Round(key) => {
-                let alive = self
-                    .intermediary
-                    .suspect(key)
-                    .and_then(|s| self.prober.last_sign(&s));
-                self.intermediary.on_timer(
-                    &mut self.ctx,
-                    key,
-                    alive,
-                    self.monitor.score(),
-                    self.monitor.local(),
-                );
+            Timer::Answers => {
+                let judge = self.judge();
+                self.answerer.on_timer(&mut self.ctx, &self.prober, judge);
             }
+            Timer::Check => self.roll_call.look(),
             // The work that is due is determined after every input.
-            Timer::Doubt(_) => {}
-            Timer::Check => self.check.on_timer(&mut self.ctx),
+            Timer::Standoff => {}
             Timer::Leave => {
                 if self.leaver.on_timer(&mut self.ctx, &mut self.writer) {
                     self.end(Termination::Left { clean: false });
@@ -350,8 +354,8 @@ impl Protocol {
     /// Ticks often enough to notice a pause longer than a probe timeout, and to update health and
     /// staleness.
     pub(super) fn tick(&mut self) {
-        let period = (self.ctx.config.probe_timeout / 5)
-            .clamp(Duration::from_millis(50), Duration::from_secs(1));
+        let period =
+            (self.ctx.probe_timeout() / 5).clamp(Duration::from_millis(50), Duration::from_secs(1));
         self.ctx.set_timer(Timer::Tick, period);
         if self.ctx.status == SiloStatus::Created {
             return;
@@ -360,6 +364,15 @@ impl Protocol {
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
         self.monitor.update(&mut self.ctx, targets, last, &accusers);
         self.judge_staleness();
+    }
+
+    /// How well this silo is to judge others.
+    pub(super) fn judge(&self) -> Judge {
+        Judge {
+            score: self.monitor.score(),
+            local: self.monitor.local(),
+            multiplier: self.monitor.health_multiplier(),
+        }
     }
 
     pub(super) fn arm_refresh(&mut self) {

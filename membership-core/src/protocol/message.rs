@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Delta, InstanceId, SiloAddress, Suspicion, TableId};
+use crate::{Delta, InstanceId, SiloAddress, TableId};
 
 /// The protocol version of this build, and the oldest that it understands.
 pub const PROTOCOL_VERSION: u16 = 1;
@@ -89,21 +89,26 @@ pub enum Message {
         /// The nonce of the probe.
         nonce: u64,
     },
-    /// Asks an intermediary to probe a suspect.
-    IndirectProbe {
-        /// Identifies the round.
-        round: u64,
-        /// The silo to probe.
-        suspect: SiloAddress,
-        /// The timeout of each of the two probes.
-        timeout: Duration,
+    /// Asks a silo which of these suspects it reaches.
+    RollCall {
+        /// Identifies the call.
+        call: u64,
+        /// The suspects, each with how long it has been silent towards the caller, in milliseconds:
+        /// only an answer that is younger shows that it lives.
+        #[serde(deserialize_with = "bounded")]
+        suspects: Vec<(SiloAddress, u64)>,
     },
-    /// The answer to [`Message::IndirectProbe`].
-    IndirectReply {
-        /// The round of the request.
-        round: u64,
-        /// The result.
-        outcome: IndirectOutcome,
+    /// The answer to [`Message::RollCall`], and each later one about suspects that were still being
+    /// probed.
+    RollAnswer {
+        /// The call.
+        call: u64,
+        /// What the answering silo found.
+        #[serde(deserialize_with = "bounded")]
+        findings: Vec<(SiloAddress, Finding)>,
+        /// Other silos that have left a probe of the answering silo unanswered.
+        #[serde(deserialize_with = "bounded")]
+        missed: Vec<SiloAddress>,
     },
     /// Asks the receiver to dial the sender's advertised address afresh and to send
     /// [`Message::DialBack`] there.
@@ -139,39 +144,56 @@ pub enum Message {
         /// The version in which it is Dead.
         version: u64,
     },
+    /// Tells those that answered a call that it gave no majority against these suspects. It delays
+    /// their own calls about them, and is no ground for a vote.
+    RollResult {
+        /// The suspects.
+        #[serde(deserialize_with = "bounded")]
+        suspects: Vec<SiloAddress>,
+        /// How many silos the caller reached, itself included.
+        reached: u32,
+        /// How long the caller waits until its next call about them.
+        wait: Duration,
+    },
 }
 
-/// The result of an indirect probe.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum IndirectOutcome {
-    /// The suspect answered.
-    Yes,
-    /// The suspect did not answer.
-    No {
-        /// The intermediary's own vote against the suspect, if it consents.
-        #[serde(with = "consent")]
-        consent: Option<Suspicion>,
+/// What an answering silo found of one suspect of a roll call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Finding {
+    /// The suspect answered within the last probe timeout.
+    Reached,
+    /// The suspect has just left two probes unanswered.
+    Failed {
+        /// How long ago the first message was sent that the suspect has left unanswered since, in
+        /// milliseconds.
+        silent_ms: u64,
+        /// How long ago the suspect last answered, in milliseconds.
+        heard_ms: Option<u64>,
+        /// Whether its machine refuses connections.
+        refused: bool,
+        /// The answering silo's own vote, if it is Active and healthy.
+        consent: Option<Consent>,
     },
-    /// The intermediary cannot judge.
+    /// The answering silo cannot judge.
     Unknown,
 }
 
-mod consent {
-    use crate::{Suspicion, encoding::wire::json};
-    use serde::{Deserializer, Serializer};
+/// The evidence of a vote that its accuser leaves to the caller of a roll call to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Consent {
+    /// How many probes in a row were not answered.
+    pub misses: u32,
+    /// The timeout of the last of them, in milliseconds.
+    pub timeout_ms: u64,
+    /// The last answer, by the accuser's clock, in milliseconds.
+    pub last_answer_ms: Option<u64>,
+}
 
-    pub(super) fn serialize<S: Serializer>(
-        value: &Option<Suspicion>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        json::serialize(value, s)
-    }
+/// The largest number of silos that one message of a roll call names.
+pub(crate) const MAX_NAMED: usize = 4_096;
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<Option<Suspicion>, D::Error> {
-        json::deserialize(d)
-    }
+fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
+    crate::encoding::wire::bounded_by::<MAX_NAMED, T, D>(d)
 }
 
 impl Message {
@@ -184,8 +206,9 @@ impl Message {
             Self::Probe { .. } => "probe",
             Self::ProbeAck { .. } => "probe-ack",
             Self::NotMe { .. } => "not-me",
-            Self::IndirectProbe { .. } => "indirect-probe",
-            Self::IndirectReply { .. } => "indirect-reply",
+            Self::RollCall { .. } => "roll-call",
+            Self::RollAnswer { .. } => "roll-answer",
+            Self::RollResult { .. } => "roll-result",
             Self::DialMe { .. } => "dial-me",
             Self::DialBack { .. } => "dial-back",
             Self::AskDelta { .. } => "ask-delta",

@@ -16,8 +16,8 @@
 //! | `joiner`, `contacts` | the join; two-way contact before Active (P9) |
 //! | `leaver` | the leave |
 //! | `prober`, `estimator` | probes and suspicions; the timeout from round-trip times |
-//! | `intermediary` | indirect probes on the request of other silos |
-//! | `voter`, `partition` | votes; the partition check before a vote (P11) |
+//! | `voter`, `roll_call`, `standoff` | votes; the roll call before a vote, and when to repeat it (P10 to P13, P15) |
+//! | `answerer`, `expense` | answers to roll calls; what calls cost |
 //! | `staleness` | heartbeats that stand still |
 //! | `monitor`, `pause` | the health score; pauses of this process |
 //! | `writer` | reads and commits, one at a time, with retry and back-off |
@@ -26,6 +26,7 @@
 //! | `disseminator`, `distrust` | deltas between silos; members that announced what is not so |
 //! | `cleaner` | removal of expired rows by the leader |
 
+mod answerer;
 mod callers;
 mod cleaner;
 mod commands;
@@ -34,9 +35,9 @@ mod context;
 mod disseminator;
 mod distrust;
 mod estimator;
+mod expense;
 mod gate;
 mod heartbeat_writer;
-mod intermediary;
 mod io;
 mod joiner;
 mod leaver;
@@ -45,14 +46,15 @@ mod members;
 mod message;
 mod monitor;
 mod notice;
-mod partition;
 mod pause;
 mod prober;
 mod proceed;
 mod receive;
 mod rings;
+mod roll_call;
 mod settle;
 mod staleness;
+mod standoff;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -65,7 +67,7 @@ mod writer;
 pub use gate::Gate;
 pub use io::{CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity};
 pub use machine::Protocol;
-pub use message::{Header, IndirectOutcome, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
+pub use message::{Consent, Finding, Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 pub use notice::{
     DeclaredDead, JoinError, JoinProgress, Notice, Observation, RequestId, TableErrorText,
     TableState, Termination, Unreached,

@@ -16,6 +16,13 @@ const EXECUTOR_LAG_LIMIT: Duration = Duration::from_secs(1);
 /// Lateness of timers above which it counts as a local reason.
 const LATE_TIMER_LIMIT: Duration = Duration::from_secs(3);
 
+/// How long silence of everybody means nothing: a silo with one living neighbour hears from it once
+/// per probe period.
+fn patience(ctx: &Ctx) -> Duration {
+    ctx.failure_window()
+        .max(ctx.config.probe_period + ctx.probe_timeout())
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Monitor {
     executor_late: Option<MonoTime>,
@@ -68,7 +75,7 @@ impl Monitor {
     ) -> bool {
         ctx.variant.self_monitoring
             && targets >= 2
-            && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
+            && last_answer.is_none_or(|t| ctx.mono().since(t) > patience(ctx))
     }
 
     /// Updates the score. `accusers` = number of Active silos with a fresh vote against this silo.
@@ -99,14 +106,15 @@ impl Monitor {
             }
         };
         let probing = since(targets >= 2, &mut self.targets_since);
-        if now.since(probing) > window && self.hears_nobody(ctx, targets, last_answer) {
+        if now.since(probing) > patience(ctx) && self.hears_nobody(ctx, targets, last_answer) {
             score += 1;
         }
         let watched = since(
             ctx.is_active() && ctx.members.active.len() >= 3,
             &mut self.watching_since,
         );
-        if now.since(watched) > window && !recent(self.last_probe_received) {
+        let probed = |t: Option<MonoTime>| t.is_some_and(|t| now.since(t) <= patience(ctx));
+        if now.since(watched) > patience(ctx) && !probed(self.last_probe_received) {
             score += 1;
         }
         let score = u8::try_from(score.min(u32::from(MAX_SCORE))).unwrap_or(MAX_SCORE);

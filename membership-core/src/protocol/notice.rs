@@ -307,8 +307,8 @@ pub enum Observation {
         peer: SiloAddress,
         /// Number of misses in a row, including this one.
         misses: u32,
-        /// Whether the probe was indirect.
-        indirect: bool,
+        /// Whether the silo's machine refused the connection.
+        refused: bool,
     },
     /// The health score changed: 0 (healthy) to 8.
     Health {

@@ -1,44 +1,67 @@
-//! Probes other silos and keeps one record for each: misses, timeouts, the indirect last probe, and
-//! what counts as a suspicion.
+//! Probes other silos and keeps one record for each: round trips, misses, and what counts as a
+//! suspicion.
 //!
-//! It never writes and never votes; it reports which silos it suspects now, and since when.
+//! It never writes and never votes; it reports which silos it suspects now, and since when. A
+//! missed probe is followed by another at once. A late answer is a sign of life and a sample. A
+//! refused connection is a miss at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::context::Ctx;
 use super::estimator::Estimator;
-use super::message::{IndirectOutcome, Message};
+use super::message::Message;
 use super::notice::Observation;
 use super::timers::Timer;
+use crate::hooks::Calls;
 use crate::{Evidence, MonoTime, SiloAddress, Suspicion, SuspicionReason, WallTime};
 
 /// Maximum number of votes in a row that fresh evidence of life holds back.
 pub(crate) const MAX_SUPPRESSED: u32 = 3;
+/// The shortest period between probes of one silo, when few silos are probed.
+const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+/// How many unanswered probes of one silo are remembered, so that a late answer is recognized.
+const MAX_LATE: usize = 8;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Flight {
     nonce: u64,
-    began: MonoTime,
+    sent: MonoTime,
     timeout: Duration,
-    /// The intermediary, for an indirect probe.
-    via: Option<SiloAddress>,
+}
+
+/// A probe that was not answered in time.
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    sent: MonoTime,
+    timeout: Duration,
+    at: MonoTime,
+    wall: WallTime,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
     estimator: Estimator,
     flight: Option<Flight>,
+    /// Probes whose time is over, and when they were sent.
+    late: VecDeque<(u64, MonoTime)>,
     misses: u32,
-    /// The last failed probe: when it began (monotonic), its timeout, and the wall clock when it
-    /// had failed.
-    failed: Option<(MonoTime, Duration, WallTime)>,
-    failed_at: Option<MonoTime>,
+    /// Since its last answer its machine has refused connections.
+    refused: bool,
+    /// When the next probe is due, while one is under way that was sent early.
+    planned: Option<MonoTime>,
+    /// A probe was sent again because the connection was lost, and it has not answered since.
+    resent: bool,
+    /// The last failed probe.
+    failed: Option<Failed>,
+    /// When the first probe was sent that it has left unanswered since its last answer.
+    silent_since: Option<MonoTime>,
     last_answer: Option<(MonoTime, WallTime)>,
+    /// The last answer of its protocol; those of its application do not count here.
+    last_reply: Option<MonoTime>,
     /// When the question was sent whose answer came last, on any connection.
     asked: Option<MonoTime>,
-    /// The intermediary's vote, and when it arrived.
-    consent: Option<(MonoTime, Suspicion)>,
     suppressed: u32,
 }
 
@@ -47,13 +70,22 @@ struct Peer {
 pub(crate) struct Suspect {
     pub(crate) silo: SiloAddress,
     pub(crate) mine: Suspicion,
-    pub(crate) consent: Option<Suspicion>,
     /// When the last probe failed, by this silo's clock.
     pub(crate) failed_at: MonoTime,
-    /// The current timeout of one probe to it.
-    pub(crate) period: Duration,
-    /// It answered a question that was sent after that probe began.
+    /// It answered a question that was sent after that probe.
     pub(crate) evidence_of_life: bool,
+}
+
+/// What this silo's own probes say of another silo.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Silence {
+    pub(crate) misses: u32,
+    pub(crate) refused: bool,
+    /// When the first unanswered message was sent.
+    pub(crate) since: MonoTime,
+    /// When the last probe failed.
+    pub(crate) failed_at: MonoTime,
+    pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -62,9 +94,11 @@ pub(crate) struct Prober {
     targets: BTreeMap<SiloAddress, Peer>,
     /// Records of other alive silos that answered something or were probed before.
     others: BTreeMap<SiloAddress, Peer>,
-    /// Intermediaries that were silent or could not judge, and until when they are not asked.
-    excluded: BTreeMap<SiloAddress, MonoTime>,
+    /// The round trips of all silos.
+    overall: Estimator,
     last_answer: Option<MonoTime>,
+    /// When a missed probe last made this silo look at all others.
+    looked: Option<MonoTime>,
     /// The value of `losses` up to which records of silos that are no longer alive were removed.
     losses: u64,
 }
@@ -76,7 +110,6 @@ impl Prober {
         let is_alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
         if self.losses != ctx.members.losses {
             self.losses = ctx.members.losses;
-            self.excluded.retain(|s, _| is_alive(s));
             self.others.retain(|s, _| is_alive(s));
         }
         let dropped: Vec<SiloAddress> = self
@@ -87,19 +120,20 @@ impl Prober {
             .collect();
         for silo in dropped {
             ctx.timers.clear(Timer::Probe(silo));
-            ctx.timers.clear(Timer::Doubt(silo));
             if let Some(mut peer) = self.targets.remove(&silo).filter(|_| is_alive(&silo)) {
                 peer.flight = None;
                 peer.misses = 0;
-                peer.consent = None;
+                peer.silent_since = None;
                 self.others.insert(silo, peer);
             }
         }
+        let period = period(ctx, targets.len());
         for silo in targets {
-            if !self.targets.contains_key(silo) {
+            let is_alive = ctx.members.alive.binary_search(silo).is_ok();
+            if is_alive && !self.targets.contains_key(silo) {
                 let peer = self.others.remove(silo).unwrap_or_default();
                 self.targets.insert(*silo, peer);
-                let delay = ctx.jitter(ctx.config.probe_timeout);
+                let delay = ctx.jitter(period);
                 ctx.set_timer(Timer::Probe(*silo), delay);
             }
         }
@@ -129,6 +163,11 @@ impl Prober {
         self.peer(silo).and_then(|p| p.last_answer).map(|(t, _)| t)
     }
 
+    /// When the protocol of this silo last answered.
+    pub(crate) fn replied_at(&self, silo: &SiloAddress) -> Option<MonoTime> {
+        self.peer(silo).and_then(|p| p.last_reply)
+    }
+
     /// The last sign of life of a silo, by both clocks of this process.
     pub(crate) fn last_sign(&self, silo: &SiloAddress) -> Option<(MonoTime, WallTime)> {
         self.peer(silo).and_then(|p| p.last_answer)
@@ -156,157 +195,159 @@ impl Prober {
     pub(crate) fn forget_misses(&mut self) {
         for peer in self.targets.values_mut().chain(self.others.values_mut()) {
             peer.misses = 0;
-            peer.consent = None;
             peer.failed = None;
-            peer.failed_at = None;
+            peer.silent_since = None;
+            peer.refused = false;
         }
     }
 
     /// Discards probes in flight after a pause of this silo, and starts them again.
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
+        let period = period(ctx, self.targets.len());
         for (silo, peer) in &mut self.targets {
             peer.flight = None;
-            let delay = ctx.jitter(ctx.config.probe_timeout);
+            let delay = ctx.jitter(period);
             ctx.set_timer(Timer::Probe(*silo), delay);
         }
     }
 
-    fn timeout(peer: &Peer, ctx: &Ctx, health_multiplier: u32) -> Duration {
-        let c = &ctx.config;
-        peer.estimator
-            .timeout(c.probe_timeout)
-            .max(c.min_probe_timeout)
-            .saturating_mul(health_multiplier)
-            .min(c.max_probe_timeout)
+    /// The current timeout of one probe to this silo.
+    pub(crate) fn timeout(&self, ctx: &Ctx, silo: &SiloAddress, multiplier: u32) -> Duration {
+        let own = self.peer(silo).and_then(|p| p.estimator.timeout());
+        let least = ctx.probe_timeout();
+        own.or_else(|| self.overall.timeout())
+            .unwrap_or(least)
+            .max(least)
+            .saturating_mul(multiplier)
+            .min(ctx.config.max_probe_timeout.max(least))
     }
 
     /// Handles the timer of one peer: its probe has timed out, or the next one is due.
-    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, health_multiplier: u32) {
-        let now = ctx.mono();
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, multiplier: u32) {
+        let timeout = self.timeout(ctx, &silo, multiplier);
+        let period = period(ctx, self.targets.len());
         let Some(peer) = self.targets.get_mut(&silo) else {
             return;
         };
+        let mut missed = false;
         if let Some(flight) = peer.flight.take() {
-            match flight.via {
-                // The intermediary was silent: this is not a miss, but it is not asked again soon.
-                Some(via) => {
-                    self.excluded
-                        .insert(via, now + ctx.failure_window().saturating_mul(2));
-                }
-                None => Self::miss(peer, ctx, silo, &flight, false),
+            peer.miss(ctx, silo, flight);
+            missed = peer.misses == 1;
+            let next = (flight.sent + period).max(ctx.mono());
+            if peer.misses >= ctx.config.num_missed_probes_limit && next > ctx.mono() {
+                // It is suspected; from now on the probes only show whether it comes back.
+                ctx.timers.set(Timer::Probe(silo), next);
+                return;
             }
         }
-        let limit = ctx.config.num_missed_probes_limit;
-        let Some(peer) = self.targets.get(&silo) else {
-            return;
-        };
-        let indirect = ctx.variant.indirect_probes && peer.misses + 1 == limit;
-        let timeout = Self::timeout(peer, ctx, health_multiplier);
-        let via = if indirect {
-            self.intermediary(ctx, &silo)
-        } else {
-            None
-        };
-        let nonce = ctx.random();
-        match via {
-            Some(via) => {
-                ctx.send_to(
-                    via,
-                    Message::IndirectProbe {
-                        round: nonce,
-                        suspect: silo,
-                        timeout,
-                    },
-                );
-                ctx.set_timer(Timer::Probe(silo), timeout.saturating_mul(5) / 2);
-            }
-            None => {
-                ctx.send_to(silo, Message::Probe { nonce });
-                ctx.set_timer(Timer::Probe(silo), timeout);
-            }
-        }
-        if indirect && limit > 1 {
-            ctx.set_timer(Timer::Doubt(silo), timeout / 2);
-        }
-        if let Some(peer) = self.targets.get_mut(&silo) {
-            peer.flight = Some(Flight {
-                nonce,
-                began: now,
-                timeout,
-                via,
-            });
+        peer.probe(ctx, silo, timeout);
+        if missed {
+            self.look_around(ctx, multiplier);
         }
     }
 
-    /// Silos whose last probe before a vote has been in flight for at least half its timeout. Empty
-    /// for a limit of one miss, because this would then apply to every silo that answers a little
-    /// late.
-    pub(crate) fn doubted(&self, ctx: &Ctx) -> impl Iterator<Item = SiloAddress> {
-        let (now, limit) = (ctx.mono(), ctx.config.num_missed_probes_limit);
-        let last = self
-            .targets
-            .iter()
-            .filter(move |(_, p)| limit > 1 && p.misses.saturating_add(1) == limit);
-        last.filter(move |(_, p)| {
-            p.flight
-                .as_ref()
-                .is_some_and(|f| now.since(f.began) >= f.timeout / 2)
-        })
-        .map(|(silo, _)| *silo)
-    }
-
-    fn miss(peer: &mut Peer, ctx: &mut Ctx, silo: SiloAddress, flight: &Flight, indirect: bool) {
-        peer.misses = peer.misses.saturating_add(1);
-        peer.failed = Some((flight.began, flight.timeout, ctx.now.wall));
-        peer.failed_at = Some(ctx.mono());
-        ctx.observe(Observation::ProbeMissed {
-            peer: silo,
-            misses: peer.misses,
-            indirect,
-        });
-    }
-
-    /// A random Active silo that answered within the failure window and is not excluded as an
-    /// intermediary.
-    fn intermediary(&self, ctx: &mut Ctx, suspect: &SiloAddress) -> Option<SiloAddress> {
+    /// A silo has missed a probe, and others may have fallen silent at the same moment: all are
+    /// probed now, at most once in a failure window. Their next probes stay where they were.
+    fn look_around(&mut self, ctx: &mut Ctx, multiplier: u32) {
         let now = ctx.mono();
-        let window = ctx.failure_window();
-        let fit: Vec<SiloAddress> = ctx
-            .members
-            .active
-            .iter()
-            .filter(|s| {
-                **s != ctx.me
-                    && *s != suspect
-                    && !s.same_endpoint(suspect)
-                    && self.answered_within(s, now, window)
-                    && self.excluded.get(s).is_none_or(|until| *until <= now)
-            })
+        let recent = |at: MonoTime| now.since(at) < ctx.failure_window();
+        if self.looked.is_some_and(recent) || ctx.variant.calls != Calls::Everybody {
+            return;
+        }
+        self.looked = Some(now);
+        let quiet = |(_, p): &(&SiloAddress, &Peer)| p.flight.is_none() && p.misses == 0;
+        let others: Vec<SiloAddress> = self.targets.iter().filter(quiet).map(|(s, _)| *s).collect();
+        for silo in others {
+            let timeout = self.timeout(ctx, &silo, multiplier);
+            let planned = ctx.timers.at(Timer::Probe(silo));
+            if let Some(peer) = self.targets.get_mut(&silo) {
+                peer.probe(ctx, silo, timeout);
+                peer.planned = planned;
+            }
+        }
+    }
+
+    /// The silos at an endpoint that are probed.
+    fn at(&self, endpoint: SocketAddr) -> Vec<SiloAddress> {
+        self.targets
+            .keys()
+            .filter(|s| s.endpoint() == endpoint)
             .copied()
-            .collect();
-        let i = ctx.below(fit.len());
-        fit.get(i).copied()
+            .collect()
+    }
+
+    /// The connection with the silo at this endpoint has ended: the silo is probed at once. A probe
+    /// under way may have been lost with the connection; it is no miss. This is done once between
+    /// two answers: a machine that takes connections and closes them misses its probes.
+    pub(crate) fn on_disconnected(&mut self, ctx: &mut Ctx, peer: SocketAddr, multiplier: u32) {
+        let limit = ctx.config.num_missed_probes_limit;
+        for silo in self.at(peer) {
+            let timeout = self.timeout(ctx, &silo, multiplier);
+            let due = |p: &&mut Peer| p.misses < limit && !p.resent;
+            if let Some(peer) = self.targets.get_mut(&silo).filter(due) {
+                peer.resent = true;
+                if let Some(flight) = peer.flight.take() {
+                    peer.remember(&flight);
+                    peer.silent_since.get_or_insert(flight.sent);
+                }
+                peer.probe(ctx, silo, timeout);
+            }
+        }
+    }
+
+    /// The machine at this endpoint refused a connection: the probe under way is missed, and the
+    /// next one follows at once.
+    pub(crate) fn on_refused(&mut self, ctx: &mut Ctx, to: SocketAddr, multiplier: u32) {
+        for silo in self.at(to) {
+            let timeout = self.timeout(ctx, &silo, multiplier);
+            let limit = ctx.config.num_missed_probes_limit;
+            let Some(peer) = self.targets.get_mut(&silo) else {
+                continue;
+            };
+            match peer.flight.take() {
+                Some(flight) => {
+                    peer.refused = true;
+                    peer.miss(ctx, silo, flight);
+                    if peer.misses >= limit {
+                        let next = (flight.sent + ctx.config.probe_period).max(ctx.mono());
+                        ctx.timers.set(Timer::Probe(silo), next);
+                    } else {
+                        peer.probe(ctx, silo, timeout);
+                    }
+                }
+                // Another message was refused. A suspect keeps its pace.
+                None if peer.misses < limit => peer.probe(ctx, silo, timeout),
+                None => {}
+            }
+        }
     }
 
     /// Handles the answer to a probe. Returns true when it was one of this machine's probes.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
         let now = ctx.mono();
-        let Some(peer) = self.targets.get_mut(&from) else {
+        let period = period(ctx, self.targets.len());
+        let Some(peer) = self.peer_mut(&from) else {
             return false;
         };
-        let Some(flight) = peer
-            .flight
-            .as_ref()
-            .filter(|f| f.nonce == nonce && f.via.is_none())
-        else {
-            return false;
+        let in_time = peer.flight.take_if(|f| f.nonce == nonce);
+        let sent = match in_time {
+            Some(flight) => flight.sent,
+            None => {
+                let Some(at) = peer.late.iter().position(|(n, _)| *n == nonce) else {
+                    return false;
+                };
+                peer.late.remove(at).map_or(now, |(_, sent)| sent)
+            }
         };
-        let round_trip = now.since(flight.began);
-        let next = (flight.began + flight.timeout).max(now);
+        let round_trip = now.since(sent);
         peer.estimator.add(round_trip);
-        peer.asked = peer.asked.max(Some(flight.began));
-        peer.flight = None;
-        ctx.timers.set(Timer::Probe(from), next);
+        peer.asked = peer.asked.max(Some(sent));
+        if in_time.is_some() {
+            let planned = peer.planned.take().filter(|at| *at > now);
+            let next = planned.unwrap_or((sent + period).max(now));
+            ctx.timers.set(Timer::Probe(from), next);
+        }
+        self.overall.add(round_trip);
         ctx.observe(Observation::ProbeAnswered {
             peer: from,
             round_trip,
@@ -315,12 +356,16 @@ impl Prober {
         true
     }
 
-    /// Clears all suspicion of a silo that answered a probe.
+    /// Clears all suspicion of a silo that answered.
     fn alive(&mut self, ctx: &Ctx, from: SiloAddress) {
         if let Some(peer) = self.peer_mut(&from) {
             peer.misses = 0;
-            peer.consent = None;
+            peer.refused = false;
+            peer.resent = false;
+            peer.failed = None;
+            peer.silent_since = None;
             peer.suppressed = 0;
+            peer.last_reply = Some(ctx.mono());
             peer.last_answer = Some((ctx.mono(), ctx.now.wall));
             self.last_answer = Some(ctx.mono());
         }
@@ -339,120 +384,71 @@ impl Prober {
         }
     }
 
-    /// Handles an answer to the partition check: the silo is alive.
-    pub(crate) fn on_check_answer(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
+    /// Handles an answer of the protocol of a silo to another question than a probe of this
+    /// machine: the silo is alive.
+    pub(crate) fn on_answer(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
         self.on_evidence(ctx, from, asked);
         self.alive(ctx, from);
     }
 
-    /// Handles the answer of an intermediary.
-    pub(crate) fn on_indirect(
-        &mut self,
-        ctx: &mut Ctx,
-        from: SiloAddress,
-        round: u64,
-        outcome: &IndirectOutcome,
-        health_multiplier: u32,
-    ) {
-        let found = self.targets.iter().find(|(_, p)| {
-            p.flight
-                .as_ref()
-                .is_some_and(|f| f.nonce == round && f.via == Some(from))
-        });
-        let Some(silo) = found.map(|(s, _)| *s) else {
-            return;
-        };
-        let now = ctx.mono();
-        let Some(peer) = self.targets.get_mut(&silo) else {
-            return;
-        };
-        let Some(flight) = peer.flight.take() else {
-            return;
-        };
-        match outcome {
-            IndirectOutcome::Yes => {
-                peer.misses = 0;
-                peer.consent = None;
-                peer.suppressed = 0;
-            }
-            IndirectOutcome::No { consent } => {
-                // Only the own vote of a healthy silo counts.
-                let sound = |c: &Suspicion| {
-                    c.accuser == from
-                        && !from.same_endpoint(&silo)
-                        && c.evidence.accuser_health == 0
-                };
-                peer.consent = consent.clone().filter(sound).map(|mut c| {
-                    // This silo writes the vote and sets its time, because the intermediary's clock
-                    // may be wrong.
-                    c.evidence.via = Some(ctx.me);
-                    c.at = ctx.now.wall;
-                    c.reason = SuspicionReason::Silent;
-                    (now, c)
-                });
-                Self::miss(peer, ctx, silo, &flight, true);
-            }
-            IndirectOutcome::Unknown => {
-                self.excluded
-                    .insert(from, now + ctx.failure_window().saturating_mul(2));
-            }
-        }
-        let Some(peer) = self.targets.get(&silo) else {
-            return;
-        };
-        let wait = Self::timeout(peer, ctx, health_multiplier);
-        ctx.timers
-            .set(Timer::Probe(silo), (flight.began + wait).max(now));
-    }
-
-    /// The current timeout of one probe to this silo.
-    pub(crate) fn period(&self, ctx: &Ctx, silo: &SiloAddress, health_multiplier: u32) -> Duration {
-        self.peer(silo).map_or(ctx.config.probe_timeout, |p| {
-            Self::timeout(p, ctx, health_multiplier)
+    /// What the own probes say of a silo: none while it has missed none.
+    pub(crate) fn silence(&self, silo: &SiloAddress) -> Option<Silence> {
+        let peer = self.targets.get(silo).filter(|p| p.misses > 0)?;
+        let failed = peer.failed?;
+        Some(Silence {
+            misses: peer.misses,
+            refused: peer.refused,
+            since: peer.silent_since.unwrap_or(failed.sent),
+            failed_at: failed.at,
+            timeout: failed.timeout,
         })
     }
 
+    /// All probed silos that have missed at least one probe.
+    pub(crate) fn missed(&self) -> impl Iterator<Item = SiloAddress> {
+        self.targets
+            .iter()
+            .filter(|(_, p)| p.misses > 0)
+            .map(|(silo, _)| *silo)
+    }
+
+    /// When the first message was sent that this silo has left unanswered, if there is one.
+    pub(crate) fn unanswered_since(&self, silo: &SiloAddress) -> Option<MonoTime> {
+        let peer = self.targets.get(silo)?;
+        peer.silent_since.or(peer.flight.map(|f| f.sent))
+    }
+
     /// All silos that have missed too many probes, as of now.
-    pub(crate) fn suspects(&self, ctx: &Ctx, health: u8, health_multiplier: u32) -> Vec<Suspect> {
+    pub(crate) fn suspects(&self, ctx: &Ctx, health: u8) -> Vec<Suspect> {
         let limit = ctx.config.num_missed_probes_limit;
         self.targets
             .iter()
             .filter(|(_, p)| p.misses >= limit)
             .filter_map(|(silo, p)| {
-                let (began, timeout, wall) = p.failed?;
+                let failed = p.failed?;
                 let evidence = Evidence {
                     misses: p.misses,
-                    timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+                    timeout_ms: u64::try_from(failed.timeout.as_millis()).unwrap_or(u64::MAX),
                     last_answer: p.last_answer.map(|(_, w)| w),
                     via: None,
                     accuser_health: health,
                     stale: false,
+                    ..Evidence::default()
                 };
                 let mine = Suspicion {
                     accuser: ctx.me,
-                    at: wall,
+                    at: failed.wall,
                     reason: SuspicionReason::Silent,
                     evidence,
                     extra: crate::Extra::default(),
                 };
-                let period = Self::timeout(p, ctx, health_multiplier);
-                // A consent may wait for the partition check, which takes one period, but not
-                // longer: only another indirect probe can renew it.
-                let lasts = period.saturating_mul(2);
-                let consent = p
-                    .consent
-                    .as_ref()
-                    .filter(|(at, _)| ctx.mono().since(*at) <= lasts)
-                    .map(|(_, c)| c.clone());
                 Some(Suspect {
                     silo: *silo,
                     mine,
-                    consent,
-                    failed_at: p.failed_at?,
-                    period,
+                    failed_at: failed.at,
                     evidence_of_life: ctx.variant.evidence_of_life
                         && p.suppressed < MAX_SUPPRESSED
-                        && p.asked.is_some_and(|a| a > began),
+                        && p.asked.is_some_and(|a| a > failed.sent),
                 })
             })
             .collect()
@@ -464,7 +460,55 @@ impl Prober {
             p.suppressed = p.suppressed.saturating_add(1);
             // Further probes up to the limit decide again.
             p.misses = 0;
-            p.consent = None;
+            p.silent_since = None;
+            p.refused = false;
         }
     }
+}
+
+impl Peer {
+    fn probe(&mut self, ctx: &mut Ctx, silo: SiloAddress, timeout: Duration) {
+        let nonce = ctx.random();
+        self.planned = None;
+        self.flight = Some(Flight {
+            nonce,
+            sent: ctx.mono(),
+            timeout,
+        });
+        ctx.set_timer(Timer::Probe(silo), timeout);
+        ctx.send_to(silo, Message::Probe { nonce });
+    }
+
+    /// Keeps a probe whose answer may still come.
+    fn remember(&mut self, flight: &Flight) {
+        if self.late.len() == MAX_LATE {
+            self.late.pop_front();
+        }
+        self.late.push_back((flight.nonce, flight.sent));
+    }
+
+    fn miss(&mut self, ctx: &mut Ctx, silo: SiloAddress, flight: Flight) {
+        self.misses = self.misses.saturating_add(1);
+        self.silent_since.get_or_insert(flight.sent);
+        self.remember(&flight);
+        self.failed = Some(Failed {
+            sent: flight.sent,
+            timeout: flight.timeout,
+            at: ctx.mono(),
+            wall: ctx.now.wall,
+        });
+        ctx.observe(Observation::ProbeMissed {
+            peer: silo,
+            misses: self.misses,
+            refused: self.refused,
+        });
+    }
+}
+
+/// The time between two probes of one silo when this number of silos is probed.
+fn period(ctx: &Ctx, targets: usize) -> Duration {
+    let full = ctx.config.probe_period;
+    let share = u32::try_from(targets).unwrap_or(u32::MAX);
+    let most = ctx.config.num_probed_silos.max(1);
+    (full.saturating_mul(share.min(most)) / most).max(full.min(SHORTEST_PERIOD))
 }

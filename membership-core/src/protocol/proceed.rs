@@ -7,8 +7,10 @@ use super::io::Effect;
 use super::joiner::Step;
 use super::machine::Protocol;
 use super::notice::{Notice, Termination};
+use super::roll_call::Electorate;
 use super::timers::Timer;
-use super::voter::VoterInput;
+use super::voter::{ToAsk, VoterInput};
+use crate::hooks::Calls;
 use crate::intent::Observed;
 use crate::{SiloStatus, TableErrorKind};
 
@@ -41,26 +43,15 @@ impl Protocol {
     /// Runs votes, the join and the writer; returns true when something happened that may need
     /// another pass.
     pub(super) fn pump(&mut self) -> bool {
-        if let Some(verdict) = self.check.poll(&mut self.ctx) {
-            self.voter.on_verdict(&verdict);
-        }
         let stale = self.stale.clone();
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
-        let deaf = self.monitor.hears_nobody(&self.ctx, targets, last);
-        let (score, local, health_multiplier) = (
-            self.monitor.score(),
-            self.monitor.local(),
-            self.monitor.health_multiplier(),
-        );
         let input = VoterInput {
             stale: &stale,
-            deaf,
-            score,
-            local,
-            health_multiplier,
+            deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
+            score: self.monitor.score(),
+            local: self.monitor.local(),
         };
-        self.voter
-            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &input);
+        self.call_the_roll(&input);
         self.confirm_before_judging();
         if self.joiner.is_joining() {
             let passed = PassedOver {
@@ -106,6 +97,7 @@ impl Protocol {
                 stale,
                 answered,
                 first_seen,
+                without_calls: self.ctx.variant.calls != Calls::Everybody,
             }
         } else {
             Observed::default()
@@ -118,6 +110,42 @@ impl Protocol {
         true
     }
 
+    /// Asks the other silos about suspects, and takes what they found.
+    fn call_the_roll(&mut self, input: &VoterInput<'_>) {
+        let own = self.answerer.take_own();
+        self.roll_call.on_own(&self.ctx, own);
+        let judge = self.judge();
+        let timeout = self
+            .ctx
+            .probe_timeout()
+            .saturating_mul(judge.multiplier)
+            .min(self.ctx.config.max_probe_timeout);
+        let with = Electorate {
+            stale: input.stale,
+            score: input.score,
+            timeout,
+        };
+        let (verdicts, mut asked) = self.roll_call.poll(&mut self.ctx, &with);
+        self.voter.on_verdicts(verdicts);
+        if asked.is_none() && self.ctx.variant.calls != Calls::Nobody {
+            let ToAsk { suspects, named } =
+                self.voter
+                    .to_ask(&mut self.ctx, &mut self.prober, &mut self.roll_call, input);
+            if !suspects.is_empty() {
+                asked = Some(
+                    self.roll_call
+                        .start(&mut self.ctx, &suspects, &named, &with),
+                );
+            }
+        }
+        if let Some((call, suspects)) = asked {
+            self.answerer
+                .on_call(&mut self.ctx, &self.prober, None, call, &suspects, judge);
+            let own = self.answerer.take_own();
+            self.roll_call.on_own(&self.ctx, own);
+        }
+    }
+
     /// Reads the table if this silo suspects others in a view that is only announced.
     fn confirm_before_judging(&mut self) {
         if !self.ctx.is_announced() || !self.ctx.is_active() || self.monitor.local() > 0 {
@@ -128,12 +156,7 @@ impl Protocol {
         if self.last_confirming.is_some_and(recently) {
             return;
         }
-        let (score, multiplier) = (self.monitor.score(), self.monitor.health_multiplier());
-        let suspects = !self
-            .prober
-            .suspects(&self.ctx, score, multiplier)
-            .is_empty();
-        if suspects || self.prober.doubted(&self.ctx).next().is_some() {
+        if self.prober.missed().next().is_some() {
             self.last_confirming = Some(now);
             self.writer.want_read(true);
         }
@@ -146,7 +169,6 @@ impl Protocol {
             deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
             score: self.monitor.score(),
             local: self.monitor.local(),
-            health_multiplier: self.monitor.health_multiplier(),
         }
     }
 

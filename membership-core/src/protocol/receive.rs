@@ -2,7 +2,6 @@
 
 use super::disseminator::Call;
 use super::gate::Witness;
-use super::intermediary::Request;
 use super::io::{LinkId, PeerIdentity};
 use super::machine::Protocol;
 use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
@@ -129,7 +128,6 @@ impl Protocol {
 
     fn listen(&mut self, link: LinkId, header: &Header, body: &Message) {
         let from = header.from;
-        let health_multiplier = self.monitor.health_multiplier();
         match body {
             Message::Probe { nonce } => {
                 // That strangers reach this silo says nothing about its health.
@@ -145,24 +143,27 @@ impl Protocol {
             }
             Message::ProbeAck { nonce } => self.on_ack(header, *nonce),
             Message::NotMe { .. } => self.heed(header),
-            Message::IndirectProbe {
-                round,
-                suspect,
-                timeout,
+            Message::RollCall { call, suspects } => self.on_roll_call(link, from, *call, suspects),
+            Message::RollAnswer {
+                call,
+                findings,
+                missed,
             } => {
-                let able = !self.ctx.suspended && self.monitor.local() == 0;
-                let request = Request {
-                    round: *round,
-                    suspect: *suspect,
-                    timeout: *timeout,
-                };
-                self.intermediary
-                    .on_request(&mut self.ctx, link, from, &request, able);
+                let began = self
+                    .roll_call
+                    .on_answer(&self.ctx, from, *call, findings, missed);
+                if let Some(began) = began {
+                    self.hears(from, began);
+                }
             }
-            Message::IndirectReply { round, outcome } => {
-                self.prober
-                    .on_indirect(&mut self.ctx, from, *round, outcome, health_multiplier)
-            }
+            Message::RollResult {
+                suspects,
+                reached,
+                wait,
+            } => self
+                .roll_call
+                .standoff
+                .on_result(&mut self.ctx, from, suspects, *reached, *wait),
             Message::DialMe { nonce, endpoint } => {
                 // A silo may only request a dial to its own address, which is in its row.
                 if *endpoint != from.endpoint() || !self.is_exposed() {
@@ -222,7 +223,7 @@ impl Protocol {
     fn on_ack(&mut self, header: &Header, nonce: u64) {
         let from = header.from;
         if self.prober.on_ack(&mut self.ctx, from, nonce) {
-            return;
+            return self.answers(from);
         }
         if self.joiner.contacts.on_ack(from, nonce) {
             // A silo that answers is not stale, whatever its heartbeat shows, and two-way contact
@@ -230,11 +231,41 @@ impl Protocol {
             // answer may belong to an old question and does not show when that was sent.
             return self.prober.on_evidence(&self.ctx, from, MonoTime::ZERO);
         }
-        if let Some(asked) = self.check.on_ack(from, nonce) {
-            self.prober.on_check_answer(&self.ctx, from, asked);
-        } else if let Some(asked) = self.intermediary.on_ack(&mut self.ctx, from, nonce) {
-            self.prober.on_evidence(&self.ctx, from, asked);
+        if let Some(asked) = self.answerer.on_ack(from, nonce) {
+            self.hears(from, asked);
+        } else if self.roll_call.standoff.on_ack(from, nonce) {
+            self.hears(from, self.ctx.mono());
         }
+    }
+
+    /// The protocol of a silo answered a question that was sent at `asked`: it is alive.
+    fn hears(&mut self, from: SiloAddress, asked: MonoTime) {
+        self.prober.on_answer(&self.ctx, from, asked);
+        self.answers(from);
+    }
+
+    fn answers(&mut self, from: SiloAddress) {
+        self.answerer.on_sign_of_life(&mut self.ctx, from);
+        self.roll_call.on_sign_of_life(&from);
+        self.voter.on_sign_of_life(&from);
+    }
+
+    fn on_roll_call(
+        &mut self,
+        link: LinkId,
+        from: SiloAddress,
+        call: u64,
+        suspects: &[(SiloAddress, u64)],
+    ) {
+        if !self.is_exposed() || self.pause.silent {
+            return;
+        }
+        let judge = self.judge();
+        let caller = Some((link, from));
+        self.answerer
+            .on_call(&mut self.ctx, &self.prober, caller, call, suspects, judge);
+        let wait = self.ctx.probe_timeout() * 3 / 2;
+        self.roll_call.hold(&self.ctx, from, wait);
     }
 
     /// Whether the table could have these rows.

@@ -36,6 +36,9 @@ impl Protocol {
                     newest,
                     answer,
                 } => self.on_read(sent, newest, *answer),
+                Outcome::Late(snapshot) => {
+                    self.adopt(*snapshot, Source::Read, None);
+                }
                 Outcome::VersionRow { sent, read } => self.on_version_row(sent, *read),
                 Outcome::Made { sent, snapshot } => {
                     if self.adopt(*snapshot, Source::Commit, Some(sent)) {
@@ -405,7 +408,7 @@ impl Protocol {
             self.ctx.table.recovered_at = Some(now);
             if now.since(since) >= self.ctx.failure_window() {
                 self.prober.forget_misses();
-                self.check.void(&mut self.ctx);
+                self.roll_call.void(&mut self.ctx);
                 self.voter.reset(now);
             }
         }

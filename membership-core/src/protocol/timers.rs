@@ -25,13 +25,12 @@ pub(crate) enum Timer {
     JoinProgress,
     /// A probe is due or has timed out.
     Probe(SiloAddress),
-    /// An indirect round that this silo serves as intermediary.
-    Round(u64),
-    /// The last probe before a vote has been unanswered for half its timeout: a partition check may
-    /// start before it ends.
-    Doubt(SiloAddress),
-    /// The partition check's next step.
+    /// Suspects of roll calls have to be probed again, or have not answered in time.
+    Answers,
+    /// The next step of this silo's own roll call, or the end of the wait for another one's.
     Check,
+    /// A few of the silos that no roll call could vote out are probed.
+    Standoff,
     /// The deadline of the current step of a leave.
     Leave,
     /// Expired rows may have to be removed.
@@ -62,6 +61,13 @@ impl Timers {
 
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.place(timer).is_some()
+    }
+
+    /// When a timer fires, if it is set.
+    pub(crate) fn at(&self, timer: Timer) -> Option<MonoTime> {
+        self.place(timer)
+            .and_then(|place| self.planned.get(place))
+            .map(|(at, _)| *at)
     }
 
     fn place(&self, timer: Timer) -> Option<usize> {

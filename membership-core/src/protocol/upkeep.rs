@@ -62,17 +62,16 @@ impl Protocol {
             .next()
             .map_or(Duration::ZERO, |due| now.since(due));
         self.monitor.timers_late(now, late);
-        let length = Pause::judge(
-            late,
-            self.ctx.config.probe_timeout,
-            self.ctx.failure_window(),
-        );
+        let length = Pause::judge(late, self.ctx.probe_timeout(), self.ctx.failure_window());
         if length == Length::None {
             return;
         }
         // Other silos may have declared this one dead: it reads the table before anything else. (A
         // table that is no longer the one it knew cannot tell.)
-        let suspend = length == Length::Long && self.is_exposed() && !self.ctx.table_changed();
+        // A stall during that read starts another one: the first may be from before it.
+        let suspend = (length == Length::Long || self.ctx.suspended)
+            && self.is_exposed()
+            && !self.ctx.table_changed();
         if suspend {
             self.writer.read_first(&mut self.ctx);
         }
@@ -80,8 +79,8 @@ impl Protocol {
         self.pause.last_at = Some(now);
         self.prober.void(&mut self.ctx);
         self.prober.forget_misses();
-        self.check.void(&mut self.ctx);
-        self.intermediary.void(&mut self.ctx);
+        self.roll_call.void(&mut self.ctx);
+        self.answerer.void(&mut self.ctx);
         self.staleness.reset();
         self.stale.clear();
         self.voter.reset(now);

@@ -1,20 +1,19 @@
-//! Turns suspicions into votes. It takes them fresh from the prober for every attempt to write, and
-//! holds back each vote that a rule forbids.
+//! Turns suspicions into votes. It takes suspicions fresh from the prober, has a roll call about
+//! them, and holds back each vote that a rule forbids.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::context::Ctx;
-use super::partition::{PartitionCheck, Verdict};
 use super::prober::{Prober, Suspect};
-use crate::intent::{Action, Intent};
-use crate::{Evidence, IntentId, MonoTime, SiloAddress, Suspicion, SuspicionReason};
+use super::roll_call::{RollCall, Verdict};
+use crate::hooks::Calls;
+use crate::intent::{Action, Call, Intent};
+use crate::{IntentId, MonoTime, SiloAddress, SuspicionReason};
 
 #[derive(Debug, Default)]
 pub(crate) struct Voter {
-    /// Suspects that did not answer a partition check: when the check ended, and whether this silo
-    /// is on the larger side.
-    checked: BTreeMap<SiloAddress, (MonoTime, bool)>,
+    /// What the last roll call found of each suspect that may be voted out.
+    verdicts: BTreeMap<SiloAddress, Verdict>,
     /// When a vote of this silo against each silo was last written.
     voted: BTreeMap<SiloAddress, MonoTime>,
     /// Since when this silo sees each silo Joining.
@@ -30,13 +29,21 @@ pub(crate) struct VoterInput<'a> {
     pub(crate) deaf: bool,
     pub(crate) score: u8,
     pub(crate) local: u8,
-    pub(crate) health_multiplier: u32,
+}
+
+/// Whom to ask about in a roll call.
+#[derive(Debug, Default)]
+pub(crate) struct ToAsk {
+    /// The suspects, each with when it fell silent and whether it is stuck.
+    pub(crate) suspects: BTreeMap<SiloAddress, (MonoTime, bool)>,
+    /// Others that have missed a probe.
+    pub(crate) named: Vec<SiloAddress>,
 }
 
 impl Voter {
     /// Discards all earlier observations.
     pub(crate) fn reset(&mut self, now: MonoTime) {
-        self.checked.clear();
+        self.verdicts.clear();
         for since in self.joining.values_mut() {
             *since = now;
         }
@@ -52,13 +59,21 @@ impl Voter {
         }
         self.joining_since = self.joining.values().min().copied();
         let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
-        self.checked.retain(|s, _| alive(s));
+        self.verdicts.retain(|s, _| alive(s));
         self.voted.retain(|s, _| alive(s));
     }
 
-    pub(crate) fn on_verdict(&mut self, verdict: &Verdict) {
-        for (silo, majority) in &verdict.silent {
-            self.checked.insert(*silo, (verdict.at, *majority));
+    pub(crate) fn on_verdicts(&mut self, verdicts: Vec<Verdict>) {
+        for verdict in verdicts {
+            self.verdicts.insert(verdict.silo, verdict);
+        }
+    }
+
+    /// A silo answered: what was found of it no longer holds.
+    pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
+        let silent = |v: &Verdict| v.votes.iter().all(|v| v.reason == SuspicionReason::Silent);
+        if self.verdicts.get(silo).is_some_and(silent) {
+            self.verdicts.remove(silo);
         }
     }
 
@@ -67,112 +82,109 @@ impl Voter {
         self.voted.insert(silo, ctx.mono());
     }
 
-    /// Whether no local reason prevents this silo from accusing others. An announced view is
-    /// confirmed first: majorities are counted in what the table says.
-    fn may_judge(ctx: &Ctx, input: &VoterInput<'_>) -> bool {
-        ctx.is_active()
-            && !ctx.suspended
-            && !ctx.table_doubted()
-            && !ctx.is_announced()
-            && input.local == 0
+    /// Whether this silo may accuse others at all. An announced view is confirmed first: majorities
+    /// are counted in what the table says.
+    fn may_accuse(ctx: &Ctx) -> bool {
+        ctx.is_active() && !ctx.suspended && !ctx.table_doubted() && !ctx.is_announced()
     }
 
-    /// All silos that this silo would vote against now, before the partition rule.
-    fn candidates(&self, ctx: &Ctx, prober: &Prober, input: &VoterInput<'_>) -> Vec<Suspect> {
-        if !Self::may_judge(ctx, input) {
+    /// Whether this silo may accuse this one: with a local reason to doubt itself, or if it hears
+    /// nobody, only stale silos.
+    fn may_judge(input: &VoterInput<'_>, silo: &SiloAddress) -> bool {
+        (input.local == 0 && !input.deaf) || input.stale.contains(silo)
+    }
+
+    /// Silos that have been Joining for too long.
+    fn stuck(&self, ctx: &Ctx) -> impl Iterator<Item = SiloAddress> {
+        let (now, limit) = (ctx.mono(), ctx.settings().max_join_attempt_time);
+        let any = self
+            .joining_since
+            .is_some_and(|first| now.since(first) >= limit);
+        self.joining
+            .iter()
+            .filter(move |(_, since)| any && now.since(**since) >= limit)
+            .map(|(silo, _)| *silo)
+    }
+
+    /// All silos that this silo suspects now, and may accuse.
+    fn suspects(ctx: &Ctx, prober: &Prober, input: &VoterInput<'_>) -> Vec<Suspect> {
+        if !Self::may_accuse(ctx) {
             return Vec::new();
         }
-        let now = ctx.mono();
-        let window = ctx.failure_window();
-        let mut all = prober.suspects(ctx, input.score, input.health_multiplier);
-        let limit = ctx.settings().max_join_attempt_time;
-        if self
-            .joining_since
-            .is_some_and(|first| now.since(first) >= limit)
-        {
-            for (silo, since) in &self.joining {
-                if now.since(*since) >= limit && !all.iter().any(|s| s.silo == *silo) {
-                    all.push(stuck(ctx, *silo, input.score));
-                }
-            }
-        }
+        let recovered = ctx.table.recovered_at;
+        let mut all = prober.suspects(ctx, input.score);
         all.retain(|s| {
-            // A vote is renewed once per failure window while the suspicion lasts.
-            let voted = self
-                .voted
-                .get(&s.silo)
-                .is_some_and(|t| now.since(*t) < window);
-            // The failed probe must be at most one probe period old (probing continues and renews
-            // it) and not from before the table recovered.
-            let fresh = now.since(s.failed_at) <= s.period
-                && ctx.table.recovered_at.is_none_or(|t| s.failed_at >= t);
-            !voted && fresh && (!input.deaf || input.stale.contains(&s.silo))
+            // Nothing that was found before the table recovered counts.
+            recovered.is_none_or(|t| s.failed_at >= t)
+                && Self::may_judge(input, &s.silo)
+                && ctx.members.alive.binary_search(&s.silo).is_ok()
         });
         all
     }
 
-    /// Holds back votes against silos that show signs of life; starts a partition check where one
-    /// is needed.
-    pub(crate) fn poll(
-        &mut self,
+    /// The suspects to ask about now; empty when no call is due. Holds back suspicions of silos that show signs of life.
+    pub(crate) fn to_ask(
+        &self,
         ctx: &mut Ctx,
         prober: &mut Prober,
-        check: &mut PartitionCheck,
+        roll_call: &mut RollCall,
         input: &VoterInput<'_>,
-    ) {
-        let suspects = self.candidates(ctx, prober, input);
+    ) -> ToAsk {
+        let none = ToAsk::default();
+        // While the table fails nobody can be declared dead, and nobody is asked.
+        let away = ctx.table.failing_since.is_some();
+        if roll_call.is_running() || away || !Self::may_accuse(ctx) {
+            return none;
+        }
+        let suspects = Self::suspects(ctx, prober, input);
         for suspect in suspects.iter().filter(|s| s.evidence_of_life) {
             prober.suppressed(&suspect.silo);
         }
-        if check.is_running() || !ctx.variant.partition_checks || !Self::may_judge(ctx, input) {
-            return;
-        }
-        let now = ctx.mono();
-        let due = |silo: &SiloAddress, period: Duration| {
-            self.checked
-                .get(silo)
-                .is_none_or(|(t, _)| now.since(*t) >= period)
-        };
-        let may_be_alone =
-            |silo: &SiloAddress| !input.stale.contains(silo) && ctx.members.active.len() > 2;
-        let (mut to_check, mut stuck) = (BTreeSet::new(), BTreeSet::new());
-        for suspect in suspects.iter().filter(|s| !s.evidence_of_life) {
-            if may_be_alone(&suspect.silo)
-                && self.verdict(ctx, suspect).is_none()
-                && due(&suspect.silo, suspect.period)
-            {
-                to_check.insert(suspect.silo);
-                if suspect.mine.reason == SuspicionReason::Stuck {
-                    stuck.insert(suspect.silo);
-                }
+        let silent = suspects.iter().filter(|s| !s.evidence_of_life);
+        let mut all: BTreeMap<SiloAddress, (MonoTime, bool)> = silent
+            .map(|s| {
+                let since = prober.unanswered_since(&s.silo).unwrap_or(s.failed_at);
+                (s.silo, (since, false))
+            })
+            .collect();
+        let few = ctx.members.active.len() <= 2;
+        all.retain(|s, _| !few || input.stale.contains(s));
+        if input.local == 0 && !input.deaf {
+            for silo in self.stuck(ctx) {
+                all.entry(silo).or_insert((ctx.mono(), true));
             }
         }
-        if !input.deaf {
-            // The check takes one probe period. It may start while the last probe is in flight,
-            // because both have ended when the check ends.
-            let doubted = prober.doubted(ctx).filter(|s| {
-                may_be_alone(s) && due(s, prober.period(ctx, s, input.health_multiplier))
-            });
-            to_check.extend(doubted);
+        if all.is_empty() {
+            if prober.missed().next().is_none() {
+                roll_call.standoff.settle(ctx);
+            }
+            return none;
         }
-        if !to_check.is_empty() {
-            let timeout = to_check
-                .iter()
-                .map(|s| prober.period(ctx, s, input.health_multiplier))
-                .max()
-                .unwrap_or(ctx.config.probe_timeout);
-            check.start(ctx, to_check, stuck, timeout);
+        let now = ctx.mono();
+        let window = ctx.failure_window();
+        let recent = |at: &MonoTime| now.since(*at) < window;
+        let done = |s: &SiloAddress| {
+            self.voted.get(s).is_some_and(recent)
+                || self.verdicts.get(s).is_some_and(|v| recent(&v.at))
+        };
+        let due = |s: &SiloAddress| !done(s) && roll_call.is_due(ctx, s, input.stale.contains(s));
+        if !all.keys().any(due) {
+            if !all.keys().all(done) {
+                roll_call.wake(ctx);
+            }
+            roll_call.standoff.check(ctx);
+            return none;
         }
-    }
-
-    /// The result of a check of a suspect that still counts: it ended at most two probe periods ago
-    /// and this silo is on the larger side.
-    fn verdict(&self, ctx: &Ctx, suspect: &Suspect) -> Option<()> {
-        if !ctx.variant.partition_checks {
-            return Some(());
+        // Whoever has missed one probe is looked at as well: silos that died together leave
+        // together.
+        let mut named = Vec::new();
+        if input.local == 0 && !input.deaf && !few {
+            named.extend(prober.missed().filter(|s| !all.contains_key(s)));
         }
-        let (at, majority) = self.checked.get(&suspect.silo)?;
-        (*majority && ctx.mono().since(*at) <= suspect.period.saturating_mul(2)).then_some(())
+        ToAsk {
+            suspects: all,
+            named,
+        }
     }
 
     /// The votes to write now.
@@ -182,66 +194,77 @@ impl Voter {
         prober: &Prober,
         input: &VoterInput<'_>,
     ) -> Vec<Intent> {
-        let mut intents = Vec::new();
-        for suspect in self.candidates(ctx, prober, input) {
-            let stale = input.stale.contains(&suspect.silo);
-            if suspect.evidence_of_life || !(stale || self.verdict(ctx, &suspect).is_some()) {
-                continue;
-            }
-            let mut mine = suspect.mine;
-            mine.evidence.stale = stale;
-            let votes = std::iter::once(mine).chain(suspect.consent).collect();
-            let id = IntentId::new(ctx.random_id());
-            intents.push(Intent::new(
-                id,
-                Some(ctx.me),
-                Action::Suspect {
-                    suspect: suspect.silo,
-                    votes,
-                },
-            ));
+        if !Self::may_accuse(ctx) {
+            return Vec::new();
         }
-        intents
+        let now = ctx.mono();
+        let window = ctx.failure_window();
+        if ctx.variant.calls == Calls::Nobody {
+            return self.without_a_call(ctx, prober, input);
+        }
+        let lasts = window.max(ctx.config.probe_period);
+        let due: Vec<Verdict> = self
+            .verdicts
+            .values()
+            .filter(|v| {
+                let voted = |at: &MonoTime| now.since(*at) < window;
+                now.since(v.at) <= lasts
+                    && ctx.table.recovered_at.is_none_or(|t| v.at >= t)
+                    && Self::may_judge(input, &v.silo)
+                    && !self.voted.get(&v.silo).is_some_and(voted)
+            })
+            .cloned()
+            .collect();
+        due.into_iter()
+            .map(|verdict| {
+                let action = Action::Suspect {
+                    suspect: verdict.silo,
+                    votes: verdict.votes,
+                    call: Some(verdict.call),
+                };
+                Intent::new(IntentId::new(ctx.random_id()), Some(ctx.me), action)
+            })
+            .collect()
     }
 
-    /// Whether a vote is held back only because this silo has not seen the suspect's heartbeat
-    /// stand still.
+    /// The votes of a silo that asks nobody.
+    fn without_a_call(
+        &self,
+        ctx: &mut Ctx,
+        prober: &Prober,
+        input: &VoterInput<'_>,
+    ) -> Vec<Intent> {
+        let (now, window) = (ctx.mono(), ctx.failure_window());
+        let mut suspects = Self::suspects(ctx, prober, input);
+        suspects.retain(|s| {
+            let voted = |at: &MonoTime| now.since(*at) < window;
+            !s.evidence_of_life && !self.voted.get(&s.silo).is_some_and(voted)
+        });
+        suspects
+            .into_iter()
+            .map(|s| {
+                let action = Action::Suspect {
+                    suspect: s.silo,
+                    votes: vec![s.mine],
+                    call: Some(Call::default()),
+                };
+                Intent::new(IntentId::new(ctx.random_id()), Some(ctx.me), action)
+            })
+            .collect()
+    }
+
+    /// Whether this silo suspects anybody whose heartbeat it has not seen stand still: then it reads
+    /// heartbeats more often.
     pub(crate) fn waits_for_staleness(
         &self,
         ctx: &Ctx,
         prober: &Prober,
         input: &VoterInput<'_>,
     ) -> bool {
-        let all = VoterInput {
-            stale: input.stale,
-            deaf: false,
-            score: input.score,
-            local: input.local,
-            health_multiplier: input.health_multiplier,
-        };
-        self.candidates(ctx, prober, &all)
-            .iter()
-            .any(|s| !input.stale.contains(&s.silo))
-    }
-}
-
-fn stuck(ctx: &Ctx, silo: SiloAddress, score: u8) -> Suspect {
-    let evidence = Evidence {
-        accuser_health: score,
-        ..Evidence::default()
-    };
-    Suspect {
-        silo,
-        mine: Suspicion {
-            accuser: ctx.me,
-            at: ctx.now.wall,
-            reason: SuspicionReason::Stuck,
-            evidence,
-            extra: crate::Extra::default(),
-        },
-        consent: None,
-        failed_at: ctx.mono(),
-        period: ctx.config.probe_timeout.max(Duration::from_millis(1)),
-        evidence_of_life: false,
+        Self::may_accuse(ctx)
+            && prober
+                .suspects(ctx, input.score)
+                .iter()
+                .any(|s| !input.stale.contains(&s.silo))
     }
 }

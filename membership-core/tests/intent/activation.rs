@@ -95,7 +95,7 @@ fn silos_activated_by_one_commit_must_have_contacted_each_other() {
 
 #[test]
 fn a_silo_that_becomes_active_votes_in_the_next_commit() {
-    let t = with_joining([], [7, 8]);
+    let t = with_joining([], [7, 8, 9]);
     let applied = run(&t, &[activate(silo(7), []), suspect(silo(7), silo(8))]);
     assert_eq!(applied.answers, [DONE, Answer::Queued]);
     let next = run(&after(&t, &applied, &LIMITS), &applied.rest);

@@ -4,6 +4,7 @@
 
 mod activation;
 mod batches;
+mod calls;
 mod lives;
 mod properties;
 mod retention;
@@ -11,7 +12,7 @@ mod voting;
 
 use std::time::Duration;
 
-use membership_core::intent::{Action, Answer, Applied, Intent, Observed, Refusal, apply};
+use membership_core::intent::{Action, Answer, Applied, Call, Intent, Observed, Refusal, apply};
 use membership_core::{
     CauseOfDeath, CommitId, CommitRequest, Config, Death, Evidence, InstanceId, IntentId,
     MembershipEntry, MonoTime, Now, Row, Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot,
@@ -82,14 +83,35 @@ fn intent(author: SiloAddress, action: Action) -> Intent {
     Intent::new(IntentId::new(1), Some(author), action)
 }
 
+/// A vote after a roll call in which every other silo failed to reach the suspect.
 fn suspect(author: SiloAddress, suspect: SiloAddress) -> Intent {
+    accuse(author, suspect, vec![vote(author)])
+}
+
+fn accuse(author: SiloAddress, suspect: SiloAddress, votes: Vec<Suspicion>) -> Intent {
+    let others = (1..=20).map(silo).filter(|s| *s != suspect);
+    called(author, suspect, votes, call(others))
+}
+
+fn called(author: SiloAddress, suspect: SiloAddress, votes: Vec<Suspicion>, call: Call) -> Intent {
+    let call = Some(call);
     intent(
         author,
         Action::Suspect {
             suspect,
-            votes: vec![vote(author)],
+            votes,
+            call,
         },
     )
+}
+
+/// A roll call in which these silos failed to reach the suspect, and nobody reached it.
+fn call(failed: impl IntoIterator<Item = SiloAddress>) -> Call {
+    Call {
+        failed: failed.into_iter().collect(),
+        reached: 0,
+        sample: None,
+    }
 }
 
 fn join(address: SiloAddress) -> Intent {

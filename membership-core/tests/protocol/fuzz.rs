@@ -3,106 +3,25 @@
 //! increasing versions, does nothing after its end, and gives the same effects for the same seed
 //! and inputs.
 
+mod input;
+mod random;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::random::SeededRng;
 use super::*;
 use membership_core::protocol::Protocol;
 use membership_core::protocol::{
     CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity, RequestId,
 };
-use membership_core::protocol::{Header, IndirectOutcome, Message};
+use membership_core::protocol::{Consent, Finding, Header, Message};
 use membership_core::{
     ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement,
     Operation, ReadAnswer, RowChange, TableError, TableErrorKind, VersionToken,
 };
 
 const MAX: u64 = membership_core::MAX_SAFE_INTEGER;
-
-struct SeededRng(u64);
-
-impl SeededRng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-    fn in_a_hundred(&mut self, n: u64) -> bool {
-        self.below(100) < n
-    }
-    fn number(&mut self) -> u64 {
-        [0, 1, 2, 1000, MAX - 1, MAX, MAX + 1, u64::MAX][self.below(8) as usize]
-    }
-    fn duration(&mut self) -> Duration {
-        let some = [
-            Duration::ZERO,
-            Duration::from_nanos(1),
-            ms(1),
-            secs(1),
-            secs(100),
-            secs(1 << 40),
-            Duration::MAX,
-        ];
-        some[self.below(some.len() as u64) as usize]
-    }
-    fn wall(&mut self) -> WallTime {
-        [
-            WallTime::default(),
-            NOON,
-            NOON.plus(secs(3600)),
-            WallTime::from_millis(u64::MAX),
-        ][self.below(4) as usize]
-    }
-    fn silo(&mut self) -> SiloAddress {
-        let n = u8::try_from(self.below(7)).unwrap();
-        let epoch = [1, 1, 1, 1, 2, 1_795_000_000_000, MAX, 0][self.below(8) as usize];
-        silo(n).with_epoch(epoch)
-    }
-    fn settings(&mut self) -> SharedSettings {
-        let mut settings = SharedSettings::default();
-        settings.i_am_alive_period = self.duration();
-        settings.num_missed_i_am_alive_limit = self.number() as u32;
-        settings.failure_window = self.duration();
-        settings.num_votes_for_death_declaration = self.number() as u32;
-        settings.death_vote_expiration = self.duration();
-        settings.max_join_attempt_time = self.duration();
-        settings
-    }
-    fn suspicion(&mut self) -> Suspicion {
-        let mut v = vote(1, self.wall());
-        v.accuser = self.silo();
-        v.evidence.via = self.in_a_hundred(30).then(|| self.silo());
-        v.evidence.timeout_ms = self.number();
-        v.evidence.misses = self.number() as u32;
-        if self.in_a_hundred(20) {
-            v.reason = SuspicionReason::Stuck;
-        }
-        v
-    }
-    fn entry(&mut self, silo: SiloAddress) -> MembershipEntry {
-        let status = SiloStatus::ALL[1 + self.below(5) as usize];
-        let mut e = entry(silo, status);
-        e.active_since = self.in_a_hundred(80).then(|| self.number());
-        e.suspicions = (0..self.below(3)).map(|_| self.suspicion()).collect();
-        e.start_time = self.wall();
-        e
-    }
-    fn error(&mut self) -> TableError {
-        use TableErrorKind as K;
-        let usual = [K::Unavailable, K::Busy, K::OutcomeUnknown];
-        let kind = if self.in_a_hundred(96) {
-            usual[self.below(3) as usize]
-        } else {
-            K::ALL[self.below(15) as usize]
-        };
-        TableError::new(kind, Operation::Read, "fuzz", "it lies")
-    }
-}
 
 #[derive(Default)]
 struct Tally {
@@ -169,212 +88,12 @@ impl World {
         }
     }
 
-    /// A commit of another silo.
-    fn foreign_commit(&mut self) {
-        let silo = self.rng.silo();
-        let about_me = self.rng.in_a_hundred(4);
-        let e = self.rng.entry(if about_me {
-            self.protocol.me().unwrap_or(silo)
-        } else {
-            silo
-        });
-        let known = self.table.rows.get(&e.address).is_some();
-        let (new, old) = if known {
-            (None, Some(e))
-        } else {
-            (Some(e), None)
-        };
-        let id = CommitId::new(u128::from(self.rng.next()));
-        let mut commit = CommitRequest::new(self.table.token.clone(), id, None, new, old, []);
-        commit.settings = self.rng.in_a_hundred(10).then(|| self.rng.settings());
-        self.apply(&commit);
-    }
-
     fn apply(&mut self, commit: &CommitRequest) -> VersionToken {
         let token = commit.next_token(&[]);
         if commit.next_version() <= MAX {
             self.table = commit.apply_to(&self.table, token.clone());
         }
         token
-    }
-
-    fn lying_snapshot(&mut self) -> Snapshot {
-        let mut lie = self.table.clone();
-        let mut row = (*lie.version_row).clone();
-        match self.rng.below(4) {
-            0 => row.table_id = TableId::new(u128::from(self.rng.below(2))),
-            1 => row.version = self.rng.number(),
-            2 => row.recent.clear(),
-            _ => row.settings = self.rng.settings(),
-        }
-        if self.rng.in_a_hundred(50) {
-            let silo = self.rng.silo();
-            self.lied = true;
-            lie.rows
-                .insert(membership_core::Row::encode(self.rng.entry(silo)));
-        }
-        lie.token = row.token(&[]);
-        lie.version_row = Arc::new(row);
-        lie
-    }
-
-    fn header(&mut self) -> Header {
-        let from = self.rng.silo();
-        let to = if self.rng.in_a_hundred(90) {
-            self.protocol.me()
-        } else {
-            Some(self.rng.silo())
-        };
-        let mut header = header(from, instance(from), to);
-        header.table_id = Some(TableId::new(1));
-        header.version = self.table.version();
-        header.digest = self.table.rows.digest();
-        match self.rng.below(20) {
-            0 => header.cluster = self.rng.next(),
-            1 => header.protocol = self.rng.number() as u16,
-            2 => header.instance = instance(silo(1)),
-            3 => header.table_id = None,
-            4 => header.table_id = Some(TableId::new(9)),
-            5 => header.version = self.rng.number(),
-            6 => header.digest = u128::from(self.rng.next()),
-            _ => {}
-        }
-        header
-    }
-
-    fn delta(&mut self) -> Delta {
-        let snapshot = if self.rng.in_a_hundred(50) {
-            self.lying_snapshot()
-        } else {
-            self.table.clone()
-        };
-        let view = ClusterView::new(snapshot);
-        let mine = self.protocol.view().map_or(0, ClusterView::version);
-        let mut delta = view
-            .delta_since(mine)
-            .unwrap_or_else(|| Delta::whole(&view));
-        match self.rng.below(10) {
-            0 => delta.from = Some(self.rng.number()),
-            1 => delta.digest = 0,
-            2 => delta.removed.push("nonsense".to_owned()),
-            3 => {
-                delta.token =
-                    VersionToken::new(TableId::new(1), self.rng.number(), CommitId::new(1), &[])
-            }
-            _ => {}
-        }
-        delta
-    }
-
-    fn message(&mut self) -> Input {
-        let nonce = self.rng.number();
-        let silo = self.rng.silo();
-        let body = match self.rng.below(15) {
-            0 => Message::Identify { nonce },
-            1 => Message::Identity {
-                nonce,
-                silo: Some(silo),
-                instance: instance(silo),
-                host: "x".repeat(300),
-            },
-            2 => Message::Probe { nonce },
-            3 => Message::ProbeAck { nonce },
-            4 => Message::NotMe { nonce },
-            5 | 6 => Message::IndirectProbe {
-                round: nonce,
-                suspect: silo,
-                timeout: self.rng.duration(),
-            },
-            7 => {
-                let consent = Some(self.rng.suspicion());
-                Message::IndirectReply {
-                    round: nonce,
-                    outcome: IndirectOutcome::No { consent },
-                }
-            }
-            8 => Message::DialMe {
-                nonce,
-                endpoint: silo.endpoint(),
-            },
-            9 => Message::DialBack { nonce },
-            10 => Message::AskDelta {
-                table_id: Some(TableId::new(1)),
-                have: self.rng.number(),
-            },
-            11 | 12 => Message::Delta(Box::new(self.delta())),
-            13 => {
-                let delta = self.rng.in_a_hundred(50).then(|| Box::new(self.delta()));
-                Message::Farewell {
-                    version: nonce,
-                    delta,
-                }
-            }
-            _ => Message::YouAreDead { version: nonce },
-        };
-        let header = self.header();
-        let peer = match self.rng.below(3) {
-            0 => PeerIdentity::Unproven,
-            _ => PeerIdentity::Proven(header.instance),
-        };
-        Input::Message {
-            link: LinkId(self.rng.below(3)),
-            peer,
-            header,
-            body: Arc::new(body),
-        }
-    }
-
-    fn nonsense(&mut self) -> Input {
-        let call = CallId(self.rng.below(40));
-        let request = RequestId(self.rng.below(9));
-        match self.rng.below(24) {
-            0 => Input::Start,
-            1 => Input::Hint,
-            2 => Input::ExecutorLag(self.rng.duration()),
-            3 => Input::Heard {
-                from: self.rng.silo(),
-                asked: MonoTime::from_nanos(self.rng.number()),
-            },
-            4 if self.rng.below(2) == 0 => Input::Disconnected {
-                peer: self.rng.silo().endpoint(),
-            },
-            4 => Input::SendFailed {
-                to: self.rng.silo().endpoint(),
-                refused: self.rng.below(2) == 0,
-                reason: "no".to_owned(),
-            },
-            5 => Input::Initialized {
-                call,
-                result: Ok(()),
-            },
-            6 => Input::Read {
-                call,
-                result: Err(self.rng.error()),
-            },
-            7 => Input::Committed {
-                call,
-                result: Ok(CommitOutcome::Conflict(Conflict::default())),
-            },
-            8 => Input::HeartbeatWritten {
-                call,
-                result: Err(self.rng.error()),
-            },
-            9 => Input::Command(Command::Refresh {
-                request,
-                at_least: self.rng.in_a_hundred(50).then(|| self.rng.number()),
-            }),
-            10 => Input::Command(Command::Evict {
-                request,
-                silo: self.rng.silo(),
-                reason: "because".to_owned(),
-            }),
-            11 if self.rng.in_a_hundred(5) => {
-                let leave = [Command::BeginLeave, Command::FinishLeave, Command::Stop];
-                Input::Command(leave[self.rng.below(3) as usize].clone())
-            }
-            12..=14 => Input::Wake,
-            _ => self.message(),
-        }
     }
 
     /// Answers an effect: usually correctly, sometimes not at all, sometimes falsely.
@@ -492,23 +211,19 @@ impl World {
             Message::Probe { nonce } => Message::ProbeAck { nonce: *nonce },
             Message::DialMe { nonce, .. } => Message::DialBack { nonce: *nonce },
             Message::AskDelta { .. } => Message::Delta(Box::new(self.delta())),
-            Message::IndirectProbe { round, .. } => {
-                let mut own = self.rng.suspicion();
-                own.accuser = peer;
-                let outcome = if self.rng.in_a_hundred(20) {
-                    IndirectOutcome::Unknown
-                } else {
-                    IndirectOutcome::No { consent: Some(own) }
-                };
-                Message::IndirectReply {
-                    round: *round,
-                    outcome,
-                }
-            }
+            Message::RollCall { call, suspects } => Message::RollAnswer {
+                call: *call,
+                findings: suspects
+                    .iter()
+                    .map(|(silo, _)| (*silo, self.rng.finding()))
+                    .collect(),
+                missed: self.some(SeededRng::silo),
+            },
             _ => return,
         };
-        // Some peers never answer probes.
-        if matches!(body, Message::ProbeAck { .. }) && peer.ip().to_string().ends_with('3') {
+        // Some peers never answer the protocol.
+        let silent = matches!(body, Message::ProbeAck { .. } | Message::RollAnswer { .. });
+        if silent && peer.ip().to_string().ends_with('3') {
             return;
         }
         let mut header = header.clone();

@@ -3,6 +3,7 @@
 
 mod announced;
 mod fuzz;
+mod pause;
 mod whole;
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The whole protocol, where several machines interact: a pause, the end, a table that is gone,
+//! The whole protocol, where several machines interact: the join, the end, a table that is gone,
 //! hints.
 
 use super::*;
@@ -96,7 +96,7 @@ impl World {
         rest
     }
 
-    fn answer(&self, call: CallId) -> Input {
+    pub fn answer(&self, call: CallId) -> Input {
         let answer = ReadAnswer::Snapshot {
             snapshot: self.table.clone(),
             heartbeats: Some(Heartbeats::default()),
@@ -111,7 +111,7 @@ impl World {
         header(silo(2), instance(silo(2)), self.protocol.me())
     }
 
-    fn probe(&mut self) -> Vec<Effect> {
+    pub fn probe(&mut self) -> Vec<Effect> {
         let header = self.probe_header();
         self.take(Input::Message {
             link: LinkId(3),
@@ -122,7 +122,7 @@ impl World {
     }
 }
 
-fn is_ack(effect: &Effect) -> bool {
+pub fn is_ack(effect: &Effect) -> bool {
     matches!(effect, Effect::Send { body, .. } if **body == Message::ProbeAck { nonce: 4 })
 }
 
@@ -137,40 +137,6 @@ pub fn reads(effects: &[Effect]) -> Vec<CallId> {
             }
         })
         .collect()
-}
-
-#[test]
-fn after_a_long_pause_a_read_precedes_all_answers() {
-    let mut w = World::new();
-    w.wait(secs(60));
-    let effects = w.probe();
-    assert!(
-        matches!(effects[0], Effect::Read { .. }),
-        "{:?}",
-        effects[0]
-    );
-    let forbidden = |e: &Effect| {
-        is_ack(e)
-            || matches!(
-                e,
-                Effect::Commit { .. } | Effect::WriteHeartbeat { .. } | Effect::Publish(_)
-            )
-    };
-    assert!(!effects.iter().any(forbidden), "{effects:?}");
-    assert!(w.protocol.is_suspended());
-    // The read fails: probes are answered again, and the silo stays suspended.
-    let error = TableError::new(TableErrorKind::Unavailable, Operation::Read, "test", "down");
-    let effects = w.take(Input::Read {
-        call: reads(&effects)[0],
-        result: Err(error),
-    });
-    assert!(effects.iter().any(is_ack) && w.protocol.is_suspended());
-    assert!(w.probe().iter().any(is_ack));
-    w.wait(secs(2));
-    let effects = w.take(Input::Wake);
-    let answer = w.answer(reads(&effects)[0]);
-    w.take(answer);
-    assert!(!w.protocol.is_suspended());
 }
 
 /// Other silos may vote against it after unanswered probes before it knows that its row is in the

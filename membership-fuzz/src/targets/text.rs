@@ -161,7 +161,7 @@ pub(super) const CONFIG: Target = Target {
     about: "configuration files",
     seeds: || {
         seeds(&[
-            "preset = \"lan\"\nprobe_timeout = \"5s\"\n",
+            "preset = \"lan\"\nprobe_period = \"5s\"\nfailure_window = \"9s\"\n",
             "num_votes_for_death_declaration = 3\nlimit = 10\n[security]\nsecret_file = \"/etc/secret\"\n",
             "[security]\nmode = \"insecure\"\n",
         ])
@@ -174,6 +174,8 @@ pub(super) const CONFIG: Target = Target {
         "[",
         "]",
         "[security]",
+        "probe_period",
+        "failure_window",
         "probe_timeout",
         "\"5s\"",
         "0s",

@@ -40,7 +40,7 @@ pub struct Campaign {
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 60, requires = "daily", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Silos of each cluster
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(5..=1000))]
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(2..=1000))]
     silos: u16,
     /// Virtual minutes of faults
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]

@@ -152,8 +152,7 @@ impl Pause {
         );
         report.note(format!(
             "The others are the members that ran all the time. A member that is paused for \
-             longer than it takes to notice a crash (9 s here; the failure window, 15 s, if round \
-             trips are long) is rightly given up; a membership silo learns this when it wakes up, \
+             longer than the failure window (4.5 s) is rightly given up; a membership silo learns this when it wakes up, \
              and stops. Deaths are counted until 5 min after the pause. {CHITCHAT} {WHO_COMES_BACK} No published figure."
         ));
         Ok(report)

@@ -32,7 +32,7 @@ pub struct Split {
 
 struct Outcome {
     /// Members of the larger side that a member of that side declared dead. If the sides are equal:
-    /// of the side that lost fewer.
+    /// of the side that lost fewer, to its own members or else to anybody.
     larger: usize,
     /// Members that any member declared dead.
     larger_by_anybody: usize,
@@ -182,8 +182,8 @@ fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcom
                 .filter(|d| side.contains(&d.of) && by.is_none_or(|by| by.contains(&d.by))),
         )
     };
-    let swap =
-        small.len() == large.len() && lost(&large, Some(&large)) > lost(&small, Some(&small));
+    let losses = |side| (lost(side, Some(side)), lost(side, None));
+    let swap = small.len() == large.len() && losses(&large) > losses(&small);
     let (large, small) = if swap { (small, large) } else { (large, small) };
     let settled = during
         .deaths

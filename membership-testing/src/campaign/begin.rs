@@ -29,6 +29,12 @@ impl Plan {
                 self.begin_table_fault(cluster, kind)
             }
             Fault::Conflicts | Fault::UnknownOutcomes => self.begin_commit_fault(cluster, kind),
+            Fault::PartialPartitions => self.cut_partially(cluster),
+            Fault::SlowLinks => self.slow_partially(cluster),
+            Fault::Machines => self.crash_machines(cluster),
+            Fault::Stutter | Fault::Starvation | Fault::Listeners => {
+                self.begin_partial_fault(cluster, kind)
+            }
             Fault::Wipes => self.wipe(cluster),
             Fault::Restores => {
                 let backup = cluster.backup_table();

@@ -68,11 +68,23 @@ pub enum Fault {
     Restores,
     /// The table is rolled back by some versions; the silos are restarted.
     Rollbacks,
+    /// Some links are cut, one way or both, so that most silos still reach most others.
+    PartialPartitions,
+    /// Round trips between some silos and the others step to seconds, and back.
+    SlowLinks,
+    /// Machines crash with their processes: nobody is told, and nobody is refused.
+    Machines,
+    /// Processes stall twice, the second time while they read the table after the first stall.
+    Stutter,
+    /// Executors starve in bursts.
+    Starvation,
+    /// Nobody can dial some processes, which still send.
+    Listeners,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 32] = [
         Self::Drops,
         Self::Crashes,
         Self::Restarts,
@@ -99,6 +111,12 @@ impl Fault {
         Self::Wipes,
         Self::Restores,
         Self::Rollbacks,
+        Self::PartialPartitions,
+        Self::SlowLinks,
+        Self::Machines,
+        Self::Stutter,
+        Self::Starvation,
+        Self::Listeners,
     ];
 
     /// The name in commands and reports.
@@ -131,6 +149,12 @@ impl Fault {
             Self::Wipes => "wipes",
             Self::Restores => "restores",
             Self::Rollbacks => "rollbacks",
+            Self::PartialPartitions => "partial-partitions",
+            Self::SlowLinks => "slow-links",
+            Self::Machines => "machines",
+            Self::Stutter => "stutter",
+            Self::Starvation => "starvation",
+            Self::Listeners => "listeners",
         }
     }
 }

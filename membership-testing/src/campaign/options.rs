@@ -10,14 +10,14 @@ use membership_core::{Config, Preset};
 /// The options of a campaign.
 #[derive(Clone, Debug)]
 pub struct CampaignOptions {
-    /// The number of silos, at least 5. Default 20.
+    /// The number of silos, at least 2. Default 20.
     pub silos: usize,
     /// The virtual minutes with faults. Default 30.
     pub minutes: u64,
     /// The configuration of each silo. Default: the `lan` preset.
     pub config: Config,
-    /// The least number of kinds of faults, of those in [`Fault::ALL`]; a campaign draws up to five
-    /// more. Default 5.
+    /// The least number of kinds of faults, of those in [`Fault::ALL`]; a campaign draws up to six
+    /// more. Default 6.
     pub least_kinds: usize,
     /// Exactly these kinds; empty = drawn from the seed.
     pub only: Vec<Fault>,
@@ -37,7 +37,7 @@ impl Default for CampaignOptions {
             silos: 20,
             minutes: 30,
             config: Config::preset(Preset::Lan),
-            least_kinds: 5,
+            least_kinds: 6,
             only: Vec::new(),
             hostile: false,
             skip: BTreeSet::new(),

@@ -34,6 +34,10 @@ pub(super) enum End {
     Zones,
     /// The throughput of the table is unlimited.
     BusyTable,
+    /// All links are as fast as usual.
+    SlowLinks,
+    /// A process listens again.
+    Listener(ProcessId),
     /// A host loses no messages.
     Lossy(ProcessId),
     /// This backup of the table is restored.
@@ -76,7 +80,7 @@ impl Plan {
     pub(super) fn new(seed: u64, silos: usize) -> Self {
         Self {
             seed,
-            silos: silos.max(5),
+            silos,
             rng: Rng::new(seed),
             ends: Vec::new(),
         }
@@ -141,6 +145,8 @@ impl Plan {
         match end {
             End::Loss => cluster.message_loss(0.0),
             End::Heal => cluster.heal(),
+            End::SlowLinks => cluster.usual_links(),
+            End::Listener(id) => cluster.regain_listener(id),
             End::Slow => cluster.normal_table(),
             End::Conflicts => cluster.table_conflicts(0.0),
             End::Unknown => cluster.unknown_outcomes(0.0),

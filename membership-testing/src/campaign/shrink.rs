@@ -82,9 +82,9 @@ impl Search {
 
     fn fewer_silos(&mut self) -> bool {
         let now = self.best.options.silos;
-        [5, 6, 8, 12, 16, now / 2, now * 3 / 4]
+        [2, 3, 4, 5, 6, 8, 12, 16, now / 2, now * 3 / 4]
             .into_iter()
-            .filter(|n| (5..now).contains(n))
+            .filter(|n| (2..now).contains(n))
             .any(|n| self.accepts(self.with(|o| o.silos = n)))
     }
 

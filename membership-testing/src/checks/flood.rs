@@ -57,7 +57,7 @@ struct Step {
 /// period, and as many answers. With fewer targets than rings, the period is shorter in proportion.
 #[must_use]
 pub fn quiet_load(config: &Config) -> f64 {
-    let period = config.probe_timeout;
+    let period = config.probe_period;
     2.0 * f64::from(config.num_probed_silos) / period.as_secs_f64() * BESIDES
 }
 
@@ -104,7 +104,7 @@ impl Flood {
         }
         let began = self.steps.front().map_or(truth.now, |step| step.began);
         // Who failed shortly before is noticed in this minute.
-        let noticed = truth.config.failure_window() + truth.config.max_probe_timeout;
+        let noticed = truth.config.failure_window + truth.config.max_probe_timeout;
         let from = began.saturating_sub(truth.longest(noticed));
         let mut victims = Self::failed(truth, from);
         let dead = self.steps.iter().flat_map(|step| &step.dead);

@@ -33,7 +33,7 @@ impl BlockedJoins {
     /// How long a join may be blocked.
     #[must_use]
     pub fn at_most(config: &Config) -> Duration {
-        config.failure_window() * 3 + config.i_am_alive_period * 3
+        config.failure_window * 3 + config.i_am_alive_period * 3
     }
 
     fn note(&mut self, before: &Snapshot, after: &Snapshot, by_silo: bool, now: VirtualTime) {
@@ -85,7 +85,7 @@ impl BlockedJoins {
         let now = truth.now;
         let most = truth.longest(Self::at_most(&truth.config));
         for (joiner, since) in &self.joining {
-            for waited in [truth.config.min_probe_timeout, most] {
+            for waited in [truth.config.probe_timeout(), most] {
                 let from = truth.ago(waited);
                 let calm = *since <= from
                     && self.disturbed <= from

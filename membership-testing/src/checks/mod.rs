@@ -15,7 +15,6 @@ mod load;
 mod majority;
 mod one_side;
 mod outage;
-mod reach;
 mod reached;
 mod recovery;
 mod split;
@@ -42,7 +41,6 @@ pub use load::Load;
 pub use majority::Majority;
 pub use one_side::OneSide;
 pub use outage::Outage;
-pub use reach::Reach;
 pub use reached::Reached;
 pub use recovery::Recovery;
 pub use split::LargerSide;
@@ -139,27 +137,11 @@ pub trait Check {
     }
 }
 
-/// Whether the failure detector decides by roll calls. Until it does, [`all`] has the older check of
-/// P10, and no check of P12 to P15: the present detector violates them.
-pub const NEW_DETECTOR: bool = false;
-
-/// The checkers of P10 and P12 to P15, which a detector that decides by roll calls satisfies.
-#[must_use]
-pub fn of_roll_calls() -> Vec<Box<dyn Check>> {
-    vec![
-        Box::new(Reached::default()),
-        Box::new(Majority::default()),
-        Box::new(OneSide::default()),
-        Box::new(BlockedJoins::default()),
-        Box::new(Flood::default()),
-    ]
-}
-
 /// Every checker that applies to any run. ([`Load`] compares runs of two sizes and has a test of
 /// its own.)
 #[must_use]
 pub fn all() -> Vec<Box<dyn Check>> {
-    let mut checks: Vec<Box<dyn Check>> = vec![
+    vec![
         Box::new(SameVersionSameMembers::default()),
         Box::new(Rising::default()),
         Box::new(DeadIsFinal::default()),
@@ -168,18 +150,17 @@ pub fn all() -> Vec<Box<dyn Check>> {
         Box::new(Outage::default()),
         Box::new(Recovery),
         Box::new(Contact::default()),
+        Box::new(Reached::default()),
         Box::new(LargerSide::default()),
+        Box::new(Majority::default()),
+        Box::new(OneSide::default()),
+        Box::new(BlockedJoins::default()),
+        Box::new(Flood::default()),
         Box::new(Strangers::default()),
         Box::new(TableVersions::default()),
         Box::new(TableConflicts::default()),
         Box::new(TableReads::default()),
-    ];
-    if NEW_DETECTOR {
-        checks.extend(of_roll_calls());
-    } else {
-        checks.push(Box::new(Reach::default()));
-    }
-    checks
+    ]
 }
 
 /// A row that a commit set to Dead.

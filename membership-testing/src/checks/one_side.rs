@@ -73,7 +73,7 @@ impl Check for OneSide {
         let decided = truth.decided(request.id);
         let over = split
             .healed
-            .is_some_and(|healed| decided > healed + truth.config.failure_window());
+            .is_some_and(|healed| decided > healed + truth.config.failure_window);
         let unreached = truth.table_down.overlaps(split.since)
             || truth.table_changed.overlaps(split.since)
             || truth

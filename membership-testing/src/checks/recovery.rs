@@ -17,7 +17,7 @@ impl Recovery {
     /// How long the recovery may take.
     #[must_use]
     pub fn within(config: &Config) -> Duration {
-        config.table_refresh_period * 3 + config.failure_window() * 5
+        config.table_refresh_period * 3 + config.failure_window * 5
     }
 }
 

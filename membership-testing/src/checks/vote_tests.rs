@@ -9,10 +9,15 @@ use super::*;
 use crate::fake::{tampered, with_changed_inputs};
 use crate::machine::{MachineFactory, protocols};
 use crate::{Cluster, Rng, Violation};
-use membership_core::protocol::{Command, IndirectOutcome, RequestId};
-use membership_core::{Evidence, Row, RowChange, Suspicion, SuspicionReason, WallTime};
+use membership_core::protocol::{Command, Consent, Finding, RequestId};
+use membership_core::{Row, RowChange, Suspicion, WallTime};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
+const CONSENT: Consent = Consent {
+    misses: 2,
+    timeout_ms: 1_500,
+    last_answer_ms: None,
+};
 
 /// A checker after silo 0 has asked each accuser of these rows except itself, and each has
 /// consented.
@@ -21,7 +26,7 @@ fn after_consents(stage: &Stage, entries: &[MembershipEntry]) -> Votes {
     for dead in entries {
         for vote in dead.suspicions.iter().filter(|v| v.accuser != silo(0)) {
             ask(&mut check, stage, dead.address, vote, 0);
-            reply(&mut check, stage, vote.accuser, Some(vote.clone()));
+            reply(&mut check, stage, vote.accuser, dead.address, true);
         }
     }
     check
@@ -37,10 +42,9 @@ fn process(stage: &Stage, silo: SiloAddress) -> ProcessId {
 }
 
 fn ask(check: &mut Votes, stage: &Stage, suspect: SiloAddress, vote: &Suspicion, asker: usize) {
-    let body = Message::IndirectProbe {
-        round: 7,
-        suspect,
-        timeout: S(5),
+    let body = Message::RollCall {
+        call: 7,
+        suspects: vec![(suspect, 3_000)],
     };
     let fact = Fact::Delivered {
         from: ProcessId(asker),
@@ -50,10 +54,23 @@ fn ask(check: &mut Votes, stage: &Stage, suspect: SiloAddress, vote: &Suspicion,
     check.observe(&fact, &stage.truth).unwrap();
 }
 
-fn reply(check: &mut Votes, stage: &Stage, from: SiloAddress, consent: Option<Suspicion>) {
-    let body = Message::IndirectReply {
-        round: 7,
-        outcome: IndirectOutcome::No { consent },
+fn reply(
+    check: &mut Votes,
+    stage: &Stage,
+    from: SiloAddress,
+    suspect: SiloAddress,
+    consents: bool,
+) {
+    let finding = Finding::Failed {
+        silent_ms: 5_000,
+        heard_ms: None,
+        refused: false,
+        consent: consents.then_some(CONSENT),
+    };
+    let body = Message::RollAnswer {
+        call: 7,
+        findings: vec![(suspect, finding)],
+        missed: Vec::new(),
     };
     check
         .observe(
@@ -115,7 +132,7 @@ fn p5_counts_votes() {
 #[test]
 fn p5_requires_a_delivered_consent_for_each_vote() {
     let (votes, mut stage) = (voted(1, &[0, 2]), Stage::with(6));
-    let theirs = votes[0].suspicions[1].clone();
+    let theirs = &votes[0].suspicions[1].clone();
     let table = stage.table.clone();
     let mut death = |prepare: &dyn Fn(&mut Votes, &Stage)| {
         stage.table = table.clone();
@@ -123,48 +140,23 @@ fn p5_requires_a_delivered_consent_for_each_vote() {
         prepare(&mut check, &stage);
         stage.commits(&mut check, vec![], votes.clone())
     };
-    death(&|c, s| {
-        (
-            ask(c, s, silo(1), &theirs, 0),
-            reply(c, s, silo(2), Some(theirs.clone())),
-        )
-            .1
-    })
-    .unwrap();
+    let asked = |about: usize, by: usize, consents: bool| {
+        move |c: &mut Votes, s: &Stage| {
+            ask(c, s, silo(about), theirs, by);
+            reply(c, s, silo(2), silo(1), consents);
+        }
+    };
+    death(&asked(1, 0, true)).unwrap();
     assert!(
         death(&|_, _| {})
             .unwrap_err()
             .contains("with 1 valid votes"),
         "nobody was asked"
     );
-    death(&|c, s| reply(c, s, silo(2), Some(theirs.clone()))).unwrap_err();
-    death(&|c, s| (ask(c, s, silo(1), &theirs, 0), reply(c, s, silo(2), None)).1).unwrap_err();
-    death(&|c, s| {
-        (
-            ask(c, s, silo(3), &theirs, 0),
-            reply(c, s, silo(2), Some(theirs.clone())),
-        )
-            .1
-    })
-    .unwrap_err();
-    death(&|c, s| {
-        (
-            ask(c, s, silo(1), &theirs, 3),
-            reply(c, s, silo(2), Some(theirs.clone())),
-        )
-            .1
-    })
-    .unwrap_err();
-    let mut sick = theirs.clone();
-    sick.evidence.accuser_health = 1;
-    death(&|c, s| {
-        (
-            ask(c, s, silo(1), &theirs, 0),
-            reply(c, s, silo(2), Some(sick.clone())),
-        )
-            .1
-    })
-    .unwrap_err();
+    death(&|c, s| reply(c, s, silo(2), silo(1), true)).unwrap_err();
+    death(&asked(1, 0, false)).unwrap_err();
+    death(&asked(3, 0, true)).unwrap_err();
+    death(&asked(1, 3, true)).unwrap_err();
     // A vote that was written long before the death is not valid either.
     stage.table = table;
     let mut check = Votes::default();
@@ -278,6 +270,8 @@ fn with_two_blocked(machines: MachineFactory) -> Result<Cluster, Violation> {
         .build()
         .unwrap();
     cluster.run_until_agreed(S(60))?;
+    // Until every silo has written heartbeats: before, fewer votes could be enough.
+    cluster.run_for(S(60))?;
     let all = cluster.running();
     cluster.block_both(all[0], all[1]);
     cluster.run_for(S(300))?;
@@ -289,17 +283,23 @@ fn p5_detects_a_forged_consent() {
     let cluster = with_two_blocked(protocols()).unwrap();
     assert_eq!(cluster.stats().voted_out, 0);
     let violation = with_two_blocked(with_changed_inputs(protocols(), |input| {
-        if let Input::Message { header, body, .. } = input
-            && let Message::IndirectReply { round, .. } = **body
+        if let Input::Message { body, .. } = input
+            && let Message::RollAnswer { call, findings, .. } = &**body
         {
-            let evidence = Evidence::missed(2, 0);
-            let at = WallTime::default();
-            let vote = Suspicion::new(header.from, at, SuspicionReason::Silent, evidence);
-            *body = Message::IndirectReply {
-                round,
-                outcome: IndirectOutcome::No {
-                    consent: Some(vote),
-                },
+            // Whoever reaches the suspect is said to have failed, by a silo that was not asked.
+            let forged = |(silo, _): &(SiloAddress, Finding)| {
+                let finding = Finding::Failed {
+                    silent_ms: 60_000,
+                    heard_ms: None,
+                    refused: false,
+                    consent: Some(CONSENT),
+                };
+                (*silo, finding)
+            };
+            *body = Message::RollAnswer {
+                call: *call,
+                findings: findings.iter().map(forged).collect(),
+                missed: Vec::new(),
             }
             .into();
         }

@@ -1,11 +1,12 @@
 //! P5: no silo is Dead without a cause, nor voted out without enough valid votes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::{Check, Fact, NewlyDead, active, changed, newly_dead};
 use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, ProcessId};
-use membership_core::protocol::{IndirectOutcome, Message};
+use membership_core::protocol::{Finding, Message};
 use membership_core::{
     CauseOfDeath, CommitRequest, SiloAddress, SiloStatus, Snapshot, Suspicion, SuspicionReason,
     WallTime,
@@ -14,16 +15,17 @@ use membership_core::{
 /// P5: a silo is Dead only with one of the five causes: `evicted` only if an operator ordered it,
 /// and `voted` only with enough distinct, fresh, consenting votes of Active accusers in that
 /// commit. A vote is valid if its accuser wrote it. A vote that another silo wrote is valid only if
-/// that silo had asked for it and got the consent of the accuser, about that suspect, at that time.
+/// that silo had asked for it in a roll call and got the consent of the accuser, about that suspect,
+/// shortly before.
 /// Deaths in one commit happen one after the other: accusers do not kill each other.
 #[derive(Debug, Default)]
 pub struct Votes {
     appeared: BTreeMap<(SiloAddress, SiloAddress), (WallTime, VirtualTime)>,
     joining: BTreeMap<SiloAddress, VirtualTime>,
-    /// The suspect about which one process asked another, by round.
-    asked: BTreeMap<(ProcessId, ProcessId, u64), SiloAddress>,
-    /// Consents that were delivered, and what the asker's clock showed then.
-    consents: BTreeSet<Vote>,
+    /// The suspects about which one process asked another in its last roll call.
+    asked: BTreeMap<(ProcessId, ProcessId), (u64, BTreeSet<SiloAddress>)>,
+    /// When a consent was last delivered: caller, suspect, accuser.
+    consents: BTreeMap<(SiloAddress, SiloAddress, SiloAddress), VirtualTime>,
     /// Votes in the table without the consent of their accuser.
     unfounded: BTreeSet<Vote>,
 }
@@ -41,24 +43,29 @@ impl Votes {
         truth: &GroundTruth,
     ) {
         match body {
-            Message::IndirectProbe { round, suspect, .. } => {
-                self.asked.insert((from, to, *round), *suspect);
+            Message::RollCall { call, suspects } => {
+                let asked = self.asked.entry((from, to)).or_default();
+                if asked.0 != *call {
+                    *asked = (*call, BTreeSet::new());
+                }
+                asked.1.extend(suspects.iter().map(|(silo, _)| *silo));
             }
-            Message::IndirectReply { round, outcome } => {
-                let suspect = self.asked.remove(&(to, from, *round));
+            Message::RollAnswer { call, findings, .. } => {
                 let silo = |process| truth.record(process).and_then(|l| l.silo);
-                let (Some(suspect), Some(accuser), Some(asker)) = (suspect, silo(from), silo(to))
+                let (Some((asked, suspects)), Some(accuser), Some(caller)) =
+                    (self.asked.get(&(to, from)), silo(from), silo(to))
                 else {
                     return;
                 };
-                if let IndirectOutcome::No {
-                    consent: Some(consent),
-                } = outcome
-                    && consent.accuser == accuser
-                    && consent.evidence.accuser_health == 0
-                {
-                    self.consents
-                        .insert((suspect, accuser, truth.wall(&asker, truth.now)));
+                for (suspect, finding) in findings {
+                    if let Finding::Failed {
+                        consent: Some(_), ..
+                    } = finding
+                        && asked == call
+                        && suspects.contains(suspect)
+                    {
+                        self.consents.insert((caller, *suspect, accuser), truth.now);
+                    }
                 }
             }
             _ => {}
@@ -89,9 +96,14 @@ impl Votes {
                 let this = (silo, vote.accuser, vote.at);
                 let is_new = !known.contains(vote);
                 let own = request.committer == Some(vote.accuser);
-                let consented = request.committer.is_some()
-                    && vote.evidence.via == request.committer
-                    && self.consents.contains(&this);
+                let consented = vote.evidence.via == request.committer
+                    && request.committer.is_some_and(|caller| {
+                        self.consents
+                            .get(&(caller, silo, vote.accuser))
+                            .is_some_and(|t| {
+                                truth.decided(request.id).saturating_sub(*t) <= lasts(truth)
+                            })
+                    });
                 if is_new && !own && !consented {
                     self.unfounded.insert(this);
                 }
@@ -212,6 +224,13 @@ impl Votes {
             },
         )
     }
+}
+
+/// How long a consent can be used: until the roll call has ended, and then as long as its result
+/// counts.
+fn lasts(truth: &GroundTruth) -> Duration {
+    let c = &truth.config;
+    truth.longest(c.failure_window * 2 + c.max_probe_timeout * 2 + c.probe_period)
 }
 
 /// Whether a vote that appeared at a time could count when a commit was decided. A reader may see a

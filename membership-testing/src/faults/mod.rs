@@ -112,7 +112,7 @@ impl Cluster {
             .max(self.network.longest_delay())
             .max(self.between_zones())
             .max(self.network.longest_between())
-            > self.config.min_probe_timeout / 4;
+            > self.config.probe_timeout() / 4;
         let rough = self.network.loss() > 0.0 || slow;
         self.truth.rough_network.set(rough, self.now);
         if rough {

@@ -4,7 +4,7 @@
 //! | name | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
 //! | [`PROBE_ROUND_TRIP`] | histogram | seconds | | answered probes: how long the answer took |
-//! | [`PROBE_MISSES`] | counter | | `indirect` | probes without an answer in time |
+//! | [`PROBE_MISSES`] | counter | | `refused` | probes without an answer in time, or whose connection was refused |
 //! | [`HEALTH`] | gauge | 0 to 8 | `scope` = `all`, `local` | the silo's mistrust in itself |
 //! | [`VOTES_CAST`] | counter | | | votes of this silo that are in the table |
 //! | [`VOTES_RECEIVED`] | counter | | | votes against this silo |
@@ -52,7 +52,7 @@ macro_rules! names {
 names! {
     /// Histogram, seconds.
     PROBE_ROUND_TRIP = "membership_probe_round_trip_seconds";
-    /// Counter; label `indirect`.
+    /// Counter; label `refused`.
     PROBE_MISSES = "membership_probe_misses_total";
     /// Gauge, 0 to 8; label `scope`.
     HEALTH = "membership_health_score";

@@ -14,8 +14,8 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::ProbeAnswered { round_trip, .. } => {
             histogram!(PROBE_ROUND_TRIP).record(*round_trip)
         }
-        Observation::ProbeMissed { indirect, .. } => {
-            counter!(PROBE_MISSES, "indirect" => if *indirect { "true" } else { "false" })
+        Observation::ProbeMissed { refused, .. } => {
+            counter!(PROBE_MISSES, "refused" => if *refused { "true" } else { "false" })
                 .increment(1);
         }
         Observation::Health { score, local } => {

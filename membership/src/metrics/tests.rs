@@ -114,7 +114,7 @@ fn everything() {
     observe(&Observation::ProbeMissed {
         peer: silo(),
         misses: 2,
-        indirect: true,
+        refused: true,
     });
     observe(&Observation::Health { score: 3, local: 1 });
     observe(&Observation::VoteCast { suspect: silo() });
@@ -143,7 +143,7 @@ fn every_series_is_written_with_its_value() {
     let lines = Notebook::of(everything);
     for (series, value) in [
         ("membership_probe_round_trip_seconds", 0.25),
-        ("membership_probe_misses_total{indirect=true}", 1.0),
+        ("membership_probe_misses_total{refused=true}", 1.0),
         ("membership_health_score{scope=all}", 3.0),
         ("membership_health_score{scope=local}", 1.0),
         ("membership_votes_cast_total", 1.0),

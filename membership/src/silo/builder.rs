@@ -255,7 +255,7 @@ impl SiloBuilder {
 }
 
 /// A longer probe timeout is for networks with long round trips, in which handshakes take longer.
-const FAR: Duration = Duration::from_secs(5);
+const FAR: Duration = Duration::from_secs(3);
 const FAR_HANDSHAKE: Duration = Duration::from_secs(8);
 
 fn random<const N: usize>() -> Result<[u8; N], StartError> {
@@ -303,7 +303,7 @@ async fn bind(
         key,
         ..TcpConfig::default()
     };
-    if config.probe_timeout > FAR {
+    if config.probe_timeout() > FAR {
         tcp.handshake_timeout = FAR_HANDSHAKE;
     }
     Ok(Arc::new(TcpTransport::bind_with(listen, tcp).await?))

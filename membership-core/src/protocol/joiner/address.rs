@@ -113,7 +113,7 @@ impl Joiner {
     }
 
     pub(super) fn watch(&mut self, ctx: &mut Ctx, counters: BTreeMap<SiloAddress, Option<u64>>) {
-        let wait = ctx.heartbeat_period() + ctx.config.probe_timeout;
+        let wait = ctx.heartbeat_period() + ctx.probe_timeout();
         self.stage = Stage::WatchAddress {
             counters,
             until: ctx.mono() + wait,

@@ -26,6 +26,9 @@ use crate::{
 /// be contacted first.
 const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
 
+/// The time that the own advertised address has at least to lead to this process.
+const MEETING: Duration = Duration::from_secs(3);
+
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -79,7 +82,7 @@ pub(crate) enum Step {
 }
 
 fn retry_period(config: &Config) -> Duration {
-    (config.probe_timeout / 2).min(Duration::from_secs(1))
+    (config.probe_period / 2).min(Duration::from_secs(1))
 }
 
 impl Joiner {
@@ -363,7 +366,7 @@ impl Joiner {
     ) -> Step {
         match self.stage {
             Stage::MeetMyself => {
-                if ctx.mono().since(self.began) >= ctx.config.failure_window() {
+                if ctx.mono().since(self.began) >= ctx.config.failure_window.max(MEETING) {
                     let error = self.nobody_home(ctx);
                     return self.fail(ctx, error);
                 }

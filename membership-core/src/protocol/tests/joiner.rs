@@ -97,7 +97,7 @@ fn an_older_row_of_another_host_is_superseded_only_if_it_is_stale() {
         let (row, mut beats) = stranger(3);
         let (mut ctx, mut joiner, mut writer) = first_read(vec![row.clone()], &beats);
         assert!(!inserts(&writer));
-        pass_time(&mut ctx, secs(14));
+        pass_time(&mut ctx, secs(10));
         let early = ctx.now.mono;
         pass_time(&mut ctx, secs(2));
         // This read was sent too early to cover the whole period.

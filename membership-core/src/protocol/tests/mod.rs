@@ -1,16 +1,17 @@
 //! Tests of the single machines, one file each, in virtual time; and of the whole protocol with
 //! random input.
 
+mod answerer;
 mod cleaner;
 mod gate;
-mod intermediary;
 mod joiner;
 mod leaver;
 mod monitor;
 mod news;
-mod partition;
 mod prober;
+mod roll_call;
 mod settings;
+mod standoff;
 mod voter;
 mod writer;
 

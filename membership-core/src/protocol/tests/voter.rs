@@ -1,23 +1,34 @@
 //! From a suspicion to a vote, with everything that can hold it back.
 
+mod held_back;
+
 use std::collections::BTreeSet;
 
-use super::super::partition::PartitionCheck;
+use super::super::answerer::{Answerer, Judge};
+use super::super::message::{Consent, Finding};
 use super::super::prober::Prober;
+use super::super::roll_call::{Electorate, RollCall};
 use super::super::timers::Timer;
 use super::super::voter::{Voter, VoterInput};
 use super::*;
-use crate::intent::Action;
+use crate::hooks::Calls;
+use crate::intent::{Action, Intent};
 
 struct World {
     ctx: Ctx,
     prober: Prober,
-    check: PartitionCheck,
+    answerer: Answerer,
+    roll_call: RollCall,
     voter: Voter,
     stale: BTreeSet<SiloAddress>,
     silent: BTreeSet<SiloAddress>,
+    /// Silos that reach everybody.
+    reaching: BTreeSet<SiloAddress>,
     deaf: bool,
     local: u8,
+    /// How many calls were made, and whom the last one named.
+    calls: usize,
+    named: BTreeSet<SiloAddress>,
 }
 
 impl World {
@@ -28,170 +39,272 @@ impl World {
         let (mut prober, mut voter) = (Prober::default(), Voter::default());
         prober.set_targets(&mut ctx, &BTreeSet::from([silo(2)]));
         voter.on_view(&ctx);
-        let (check, stale, silent) = (
-            PartitionCheck::default(),
-            BTreeSet::new(),
-            BTreeSet::from([silo(2)]),
-        );
         Self {
             ctx,
             prober,
-            check,
+            answerer: Answerer::default(),
+            roll_call: RollCall::default(),
             voter,
-            stale,
-            silent,
+            stale: BTreeSet::new(),
+            silent: BTreeSet::from([silo(2)]),
+            reaching: BTreeSet::new(),
             deaf: false,
             local: 0,
+            calls: 0,
+            named: BTreeSet::new(),
         }
     }
 
-    /// Runs for this number of seconds; returns the suspects of the votes that could be written at
-    /// the end.
-    fn run(&mut self, seconds: u64) -> Vec<SiloAddress> {
-        let end = self.ctx.now.mono + secs(seconds);
-        loop {
-            for (to, message) in sent(&mut self.ctx) {
-                if let (Some(to), Message::Probe { nonce }) = (to, message)
-                    && !self.silent.contains(&to)
-                    && !self.prober.on_ack(&mut self.ctx, to, nonce)
-                    && let Some(asked) = self.check.on_ack(to, nonce)
-                {
-                    self.prober.on_check_answer(&self.ctx, to, asked);
-                }
+    fn judge(&self) -> Judge {
+        Judge {
+            score: self.local,
+            local: self.local,
+            multiplier: 1,
+        }
+    }
+
+    fn hears(&mut self, from: SiloAddress, asked: MonoTime) {
+        self.prober.on_answer(&self.ctx, from, asked);
+        self.answers(from);
+    }
+
+    fn answers(&mut self, from: SiloAddress) {
+        self.answerer.on_sign_of_life(&mut self.ctx, from);
+        self.roll_call.on_sign_of_life(&from);
+        self.voter.on_sign_of_life(&from);
+    }
+
+    /// The silos that are not silent answer what they were asked.
+    fn deliver(&mut self) {
+        for (to, message) in sent(&mut self.ctx) {
+            let to = to.unwrap();
+            if self.silent.contains(&to) {
+                continue;
             }
+            match message {
+                Message::Probe { nonce } => {
+                    if self.prober.on_ack(&mut self.ctx, to, nonce) {
+                        self.answers(to);
+                    } else if let Some(asked) = self.answerer.on_ack(to, nonce) {
+                        self.hears(to, asked);
+                    }
+                }
+                Message::RollCall { call, suspects } => {
+                    let findings: Vec<_> = suspects
+                        .iter()
+                        .filter(|(s, _)| *s != to)
+                        .map(|(s, silent_ms)| (*s, self.finding(to, *s, *silent_ms)))
+                        .collect();
+                    let began = self
+                        .roll_call
+                        .on_answer(&self.ctx, to, call, &findings, &[]);
+                    if let Some(began) = began {
+                        self.hears(to, began);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn finding(&self, by: SiloAddress, suspect: SiloAddress, silent_ms: u64) -> Finding {
+        if !self.silent.contains(&suspect) || self.reaching.contains(&by) {
+            return Finding::Reached;
+        }
+        Finding::Failed {
+            silent_ms,
+            heard_ms: Some(silent_ms + 1_000),
+            refused: false,
+            consent: Some(Consent {
+                misses: 2,
+                timeout_ms: 1_500,
+                last_answer_ms: None,
+            }),
+        }
+    }
+
+    /// Runs for this time; returns the suspects of the votes that could be written at the end.
+    fn run(&mut self, time: Duration) -> Vec<SiloAddress> {
+        let end = self.ctx.now.mono + time;
+        loop {
+            self.deliver();
             let votes = self.poll();
             let next = self.ctx.timers.next().unwrap_or(end).min(end);
-            if next >= end {
+            if next >= end && sent_nothing(&self.ctx) {
                 let by = end.since(self.ctx.now.mono);
                 pass_time(&mut self.ctx, by);
                 return votes;
             }
+            if !sent_nothing(&self.ctx) {
+                continue;
+            }
             let by = next.since(self.ctx.now.mono);
             pass_time(&mut self.ctx, by);
             while let Some(timer) = self.ctx.timers.pop_due(self.ctx.now.mono) {
+                let judge = self.judge();
                 match timer {
                     Timer::Probe(s) => self.prober.on_timer(&mut self.ctx, s, 1),
-                    Timer::Check => self.check.on_timer(&mut self.ctx),
+                    Timer::Check => self.roll_call.look(),
+                    Timer::Answers => {
+                        self.answerer.on_timer(&mut self.ctx, &self.prober, judge);
+                    }
                     _ => {}
                 }
             }
         }
     }
 
-    /// Runs until there is a vote against silo 2 to write.
-    fn votes_within(&mut self, seconds: u64) {
-        assert!(
-            (0..seconds).any(|_| self.run(1) == [silo(2)]),
-            "no vote within {seconds} s"
-        );
+    /// Runs until there is a vote against silo 2 to write; returns how long that took.
+    fn votes_within(&mut self, seconds: u64) -> Duration {
+        let began = self.ctx.now.mono;
+        for _ in 0..seconds * 10 {
+            if self.run(ms(100)).contains(&silo(2)) {
+                return self.ctx.now.mono.since(began);
+            }
+        }
+        panic!("no vote within {seconds} s")
     }
 
     fn poll(&mut self) -> Vec<SiloAddress> {
-        if let Some(verdict) = self.check.poll(&mut self.ctx) {
-            self.voter.on_verdict(&verdict);
-        }
-        let input = VoterInput {
-            stale: &self.stale,
-            deaf: self.deaf,
-            score: self.local,
-            local: self.local,
-            health_multiplier: 1,
-        };
-        self.voter
-            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &input);
-        let intents = self.voter.intents(&mut self.ctx, &self.prober, &input);
-        let suspect = |i: crate::intent::Intent| match i.action {
+        let suspect = |i: Intent| match i.action {
             Action::Suspect { suspect, .. } => suspect,
             other => panic!("{other:?}"),
         };
-        intents.into_iter().map(suspect).collect()
+        self.intents().into_iter().map(suspect).collect()
+    }
+
+    fn intents(&mut self) -> Vec<Intent> {
+        let own = self.answerer.take_own();
+        self.roll_call.on_own(&self.ctx, own);
+        let (stale, judge) = (self.stale.clone(), self.judge());
+        let with = Electorate {
+            stale: &stale,
+            score: self.local,
+            timeout: ms(1_500),
+        };
+        let input = VoterInput {
+            stale: &stale,
+            deaf: self.deaf,
+            score: self.local,
+            local: self.local,
+        };
+        let (verdicts, mut asked) = self.roll_call.poll(&mut self.ctx, &with);
+        self.voter.on_verdicts(verdicts);
+        if asked.is_none() && self.ctx.variant.calls != Calls::Nobody {
+            let (ctx, prober) = (&mut self.ctx, &mut self.prober);
+            let ask = self.voter.to_ask(ctx, prober, &mut self.roll_call, &input);
+            if !ask.suspects.is_empty() {
+                self.calls += 1;
+                self.named = ask.suspects.keys().chain(&ask.named).copied().collect();
+                let (ctx, suspects) = (&mut self.ctx, &ask.suspects);
+                asked = Some(self.roll_call.start(ctx, suspects, &ask.named, &with));
+            }
+        }
+        if let Some((call, suspects)) = asked {
+            self.answerer
+                .on_call(&mut self.ctx, &self.prober, None, call, &suspects, judge);
+        }
+        self.voter.intents(&mut self.ctx, &self.prober, &input)
     }
 }
 
+fn sent_nothing(ctx: &Ctx) -> bool {
+    !ctx.out.iter().any(|e| matches!(e, Effect::Send { .. }))
+}
+
 #[test]
-fn three_misses_and_a_majority_give_a_vote_per_failure_window() {
+fn two_misses_and_a_majority_give_a_vote_per_failure_window() {
     let mut w = World::new(actives([1, 2, 3, 4]));
-    assert_eq!(w.run(14), []);
-    assert_eq!(w.run(15), [silo(2)]);
+    let first = w.ctx.timers.next().unwrap().since(w.ctx.now.mono);
+    let took = w.votes_within(10) - first;
+    assert!(took >= ms(4_500) && took <= ms(4_700), "{took:?}");
     w.voter.landed(&w.ctx, silo(2));
-    assert_eq!(w.run(1), []);
-    assert_eq!(w.run(28), [silo(2)], "renewed while it stands");
+    assert_eq!(w.run(ms(4_400)), []);
+    let again = w.votes_within(5);
+    assert!(again <= ms(2_000), "renewed while it stands: {again:?}");
 }
 
 #[test]
-fn the_check_runs_during_the_last_probe() {
+fn a_vote_says_on_what_call_it_rests() {
     let mut w = World::new(actives([1, 2, 3, 4]));
-    let misses = |w: &World| w.prober.suspects(&w.ctx, 0, 1).len();
-    while !w.check.is_running() {
-        assert_eq!(
-            (w.run(1), misses(&w)),
-            (vec![], 0),
-            "it begins before the last probe is missed"
-        );
-    }
-    let began = w.ctx.now.mono;
-    let period = w.prober.period(&w.ctx, &silo(2), 1);
     w.votes_within(10);
-    assert!(w.ctx.now.mono.since(began) <= period + secs(2));
-    // A suspect that answers the check is cleared by it.
+    let Action::Suspect {
+        suspect,
+        votes,
+        call,
+    } = w.intents().remove(0).action
+    else {
+        panic!()
+    };
+    let call = call.unwrap();
+    assert_eq!((suspect, votes.len(), call.reached), (silo(2), 3, 0));
+    assert_eq!(call.failed, [silo(1), silo(3), silo(4)]);
+}
+
+#[test]
+fn the_call_begins_with_the_second_miss() {
     let mut w = World::new(actives([1, 2, 3, 4]));
-    while !w.check.is_running() {
-        w.run(1);
-    }
+    let first = w.ctx.timers.next().unwrap().since(w.ctx.now.mono);
+    w.run(first + ms(2_999));
+    assert_eq!(w.calls, 0);
+    w.run(ms(2));
+    assert_eq!((w.calls, w.named.clone()), (1, BTreeSet::from([silo(2)])));
+    // A suspect that answers meanwhile is cleared.
     w.silent.clear();
-    assert_eq!((w.run(14), misses(&w)), (vec![], 0));
+    assert_eq!(w.run(secs(20)), []);
+    assert_eq!(w.calls, 1);
 }
 
 #[test]
-fn a_minority_one_of_two_or_a_sick_silo_does_not_vote_unless_the_row_is_stale() {
-    let mut minority = World::new(actives([1, 2, 3, 4]));
-    minority.silent.extend([silo(3), silo(4)]);
-    let mut of_two = World::new(actives([1, 2]));
-    let mut deaf = World::new(actives([1, 2, 3, 4]));
-    deaf.deaf = true;
-    for mut w in [minority, of_two, deaf] {
-        assert_eq!(w.run(60), []);
-        w.stale.insert(silo(2));
-        assert_eq!(w.run(10), [silo(2)]);
-        w.local = 1;
-        assert_eq!(
-            w.run(1),
-            [],
-            "a silo with local trouble accuses nobody at all"
-        );
-    }
-    of_two = World::new(actives([1, 2]));
-    of_two.ctx.status = SiloStatus::Joining;
-    of_two.stale.insert(silo(2));
-    assert_eq!(of_two.run(60), [], "nor does one that is joining");
+fn silos_that_missed_one_probe_are_asked_about_as_well() {
+    let mut w = World::new(actives([1, 2, 3, 4, 5]));
+    let both = BTreeSet::from([silo(2), silo(3)]);
+    w.prober.set_targets(&mut w.ctx, &both);
+    w.ctx.set_timer(Timer::Probe(silo(2)), secs(1));
+    w.ctx.set_timer(Timer::Probe(silo(3)), ms(2_400));
+    w.silent = both.clone();
+    assert_eq!(w.run(ms(4_050)), []);
+    assert_eq!((w.calls, &w.named), (1, &both));
+    w.votes_within(10);
+    assert_eq!(w.poll(), [silo(2), silo(3)], "they leave together");
+    assert_eq!(w.calls, 1);
 }
 
 #[test]
-fn suspicions_from_before_the_table_recovered_do_not_count() {
-    let mut w = World::new(actives([1, 2, 3, 4]));
-    w.votes_within(40);
-    w.ctx.table.recovered_at = Some(w.ctx.now.mono);
-    assert_eq!(w.poll(), []);
-    w.votes_within(15);
+fn a_silo_that_others_reach_gets_no_vote_and_few_calls() {
+    let mut w = World::new(actives([1, 2, 3, 4, 5]));
+    w.reaching = [silo(3), silo(4), silo(5)].into();
+    assert_eq!(w.run(secs(120)), []);
+    assert!((4..=6).contains(&w.calls), "{} calls", w.calls);
 }
 
 #[test]
-fn a_stuck_silo_is_voted_out_with_few_checks() {
+fn a_stuck_silo_is_voted_out_with_few_calls() {
     let mut rows = actives([1, 2, 3]);
     rows.push(entry(silo(9), SiloStatus::Joining));
     let mut w = World::new(rows);
     w.silent.clear();
-    assert_eq!(w.run(299), []);
-    let mut checks = 0;
-    for _ in 0..60 {
-        let was = w.check.is_running();
-        w.run(1);
-        checks += u32::from(!was && w.check.is_running());
-    }
-    assert_eq!(w.poll(), [silo(9)]);
-    assert!(checks <= 15, "{checks} checks in a minute");
+    assert_eq!(w.run(secs(299)), []);
+    assert_eq!(w.calls, 0);
+    w.run(secs(60));
+    assert!(w.calls <= 15, "{} calls in a minute", w.calls);
+    assert_eq!(w.poll(), [silo(9)], "though it answers all the while");
     // After a pause or a long outage of the table, the five minutes start again.
     w.voter.reset(w.ctx.now.mono);
-    assert_eq!(w.run(60), []);
-    assert_eq!(w.run(250), [silo(9)]);
+    assert_eq!(w.run(secs(60)), []);
+    assert_eq!(w.run(secs(250)), [silo(9)]);
+}
+
+#[test]
+fn in_comparisons_a_silo_asks_one_other_or_nobody() {
+    let mut w = World::new(actives([1, 2, 3, 4]));
+    w.ctx.variant.calls = Calls::Nobody;
+    let first = w.ctx.timers.next().unwrap().since(w.ctx.now.mono);
+    let took = w.votes_within(10) - first;
+    assert!(took <= ms(3_100) && w.calls == 0, "{took:?}");
+    let mut w = World::new(actives([1, 2, 3, 4]));
+    w.ctx.variant.calls = Calls::One;
+    w.votes_within(10);
+    assert_eq!(w.calls, 1);
+    assert_eq!(w.intents().len(), 1);
 }

@@ -324,6 +324,10 @@ fn suspicion(n: u8) -> crate::intent::Intent {
     let action = Action::Suspect {
         suspect: silo(n),
         votes: vec![vote(1, NOON)],
+        call: Some(crate::intent::Call {
+            failed: (1..=4).map(silo).collect(),
+            ..crate::intent::Call::default()
+        }),
     };
     crate::intent::Intent::new(crate::IntentId::new(u128::from(n)), Some(silo(1)), action)
 }

@@ -26,6 +26,8 @@ use crate::{
 /// Number of conflicts with a version that has not moved after which the rows that this silo knows
 /// cannot be those of the table.
 const CONFLICTS_UNMOVED: u32 = 2;
+/// The largest number of abandoned reads whose answers are still looked at.
+const MAX_ABANDONED: usize = 4;
 /// The time before a second look at a table whose last answer was bad.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -79,6 +81,8 @@ pub(crate) enum Outcome {
         newest: bool,
         answer: Box<ReadAnswer>,
     },
+    /// The answer of a read that was abandoned.
+    Late(Box<Snapshot>),
     /// The version row, as this read shows it.
     VersionRow { sent: MonoTime, read: Box<RowRead> },
     /// A commit of this silo, sent at this time, made this snapshot from the view.
@@ -109,6 +113,9 @@ pub(crate) struct Writer {
     /// Whether the last answer is in doubt.
     look: Look,
     waiters: Vec<RequestId>,
+    /// Reads whose answers prove nothing, because this process stalled after they were sent; only a
+    /// death that they show is true.
+    abandoned: Vec<CallId>,
     /// When the last successful read was sent.
     last_read: Option<MonoTime>,
     conflicts: Conflicts,
@@ -215,7 +222,11 @@ impl Writer {
 
     fn abandon(&mut self) {
         match self.exchange.take() {
-            Some(Exchange::Read { waiters, .. }) => self.waiters.extend(waiters),
+            Some(Exchange::Read { waiters, call, .. }) => {
+                self.waiters.extend(waiters);
+                self.abandoned.truncate(MAX_ABANDONED - 1);
+                self.abandoned.insert(0, call);
+            }
             Some(Exchange::Commit { commit, .. }) => self.unsettled = Some(commit),
             Some(Exchange::Row { .. }) | None => {}
         }

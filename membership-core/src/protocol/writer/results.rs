@@ -35,7 +35,7 @@ impl Writer {
             }) if c == call => (sent, version, newest, waiters),
             other => {
                 self.exchange = other;
-                return Vec::new();
+                return self.late(call, result);
             }
         };
         let answer = match result {
@@ -73,6 +73,18 @@ impl Writer {
         outcomes.extend(settled);
         outcomes.extend(waiters.into_iter().map(|w| Outcome::Refreshed(w, Ok(()))));
         outcomes
+    }
+
+    /// The answer of an abandoned read: it may show the death of this silo.
+    fn late(&mut self, call: CallId, result: Result<ReadAnswer, TableError>) -> Vec<Outcome> {
+        let abandoned = self.abandoned.iter().position(|c| *c == call);
+        let was_abandoned = abandoned.map(|at| self.abandoned.remove(at)).is_some();
+        match result {
+            Ok(ReadAnswer::Snapshot { snapshot, .. }) if was_abandoned => {
+                vec![Outcome::Late(Box::new(snapshot))]
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Handles the answer to a read of the version row. Without one the rows are read: that finds

@@ -105,69 +105,6 @@ fn p9_detects_a_join_without_contact() {
 }
 
 #[test]
-fn p10_detects_the_death_of_a_silo_that_all_but_one_reach() {
-    judges_evictions(Stage::with(5), &mut Reach::default());
-    let death = |silos, change: fn(&mut Stage)| {
-        let mut stage = Stage::with(silos);
-        change(&mut stage);
-        let mut check = Reach::default();
-        stage
-            .commits(&mut check, vec![], voted(1, &[0, 2]))
-            .map(|()| check.judged())
-    };
-    death(5, |_| {}).unwrap_err();
-    death(5, |s| s.block(0, 1)).unwrap_err();
-    death(5, |s| s.truth.records[4].ended = Some(S(5))).unwrap_err();
-    assert_eq!(death(2, |_| {}), Ok(0));
-    assert_eq!(death(5, |s| (s.block(0, 1), s.block(1, 2)).1), Ok(1));
-    assert_eq!(
-        death(5, |s| s.truth.records[1].paused.set(true, NOON - S(60))),
-        Ok(1)
-    );
-    assert_eq!(
-        death(5, |s| s.truth.rough_network.set(true, NOON - S(60))),
-        Ok(0)
-    );
-}
-
-#[test]
-fn p10_covers_the_time_from_which_old_votes_come() {
-    let death = |appeared: Duration| {
-        let (mut stage, mut check, votes) = (Stage::with(5), Reach::default(), voted(1, &[0, 2]));
-        for way in [(0, 1), (1, 0), (2, 1), (1, 2)] {
-            let interval = stage.truth.blocks.entry(way).or_default();
-            interval.set(true, NOON - S(1_000));
-            interval.set(false, NOON - S(900));
-        }
-        let mut accused = entry(1, SiloStatus::Active);
-        accused.suspicions.clone_from(&votes[0].suspicions);
-        stage.truth.now = appeared;
-        stage.commits(&mut check, vec![], vec![accused]).unwrap();
-        stage.truth.now = NOON;
-        stage.commits(&mut check, vec![], votes)
-    };
-    death(NOON - S(60)).unwrap_err();
-    // By clocks that were ahead at that time.
-    death(NOON - S(950)).unwrap();
-}
-
-#[test]
-fn p10_does_not_judge_a_cluster_with_one_voter() {
-    let death = |others: usize| {
-        let (mut stage, mut check) = (Stage::with(6), Reach::default());
-        stage.truth.records[1].table_cut.set(true, NOON - S(60));
-        stage.truth.table_changed.set(true, NOON - S(500));
-        stage.truth.table_changed.set(false, NOON - S(500));
-        for record in &mut stage.truth.records[..=others + 1] {
-            record.started = NOON - S(400);
-        }
-        stage.commits(&mut check, vec![], voted(1, &[0]))
-    };
-    death(3).unwrap_err();
-    death(1).unwrap();
-}
-
-#[test]
 fn p11_detects_a_death_on_the_larger_side() {
     let split = || {
         let mut stage = Stage::with(5);

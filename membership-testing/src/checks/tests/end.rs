@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::*;
 use super::stage::*;
 use crate::fake::tampered_cluster;
-use membership_core::protocol::{Destination, IndirectOutcome, Termination};
+use membership_core::protocol::{Destination, Termination};
 use membership_core::{
     ClusterKey, CommitOutcome, Conflict, InstanceId, SharedSettings, TableId, WallTime,
 };
@@ -114,9 +114,10 @@ fn p4_detects_answers_after_a_confirmed_death_and_a_second_farewell() {
     .unwrap_err();
     wants(
         &mut other,
-        send(Message::IndirectReply {
-            round: 1,
-            outcome: IndirectOutcome::Yes,
+        send(Message::RollAnswer {
+            call: 1,
+            findings: Vec::new(),
+            missed: Vec::new(),
         }),
     )
     .unwrap_err();

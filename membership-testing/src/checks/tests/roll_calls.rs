@@ -40,7 +40,7 @@ fn paused(stage: &mut Stage, n: usize, lasted: u64, ended: u64) {
 
 /// A little less, and a little more, than a failure window.
 fn about_a_window(stage: &Stage) -> (u64, u64) {
-    let window = u64::try_from(stage.truth.config.failure_window().as_millis()).unwrap();
+    let window = u64::try_from(stage.truth.config.failure_window.as_millis()).unwrap();
     (window - 100, window + 100)
 }
 

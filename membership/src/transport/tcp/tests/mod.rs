@@ -7,7 +7,7 @@ mod queues;
 
 use std::time::Duration;
 
-use membership_core::protocol::{Header, IndirectOutcome, Message};
+use membership_core::protocol::{Consent, Finding, Header, Message};
 use membership_core::{
     ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, InstanceId, MembershipEntry, Row,
     Rows, SharedSettings, SiloAddress, Suspicion, SuspicionReason, TableId, VersionRow, WallTime,
@@ -77,7 +77,9 @@ fn rows(count: u16) -> Vec<Row> {
 }
 
 fn delta(from: Option<u64>, count: u16) -> Delta {
-    let mut version_row = VersionRow::initial(TableId::new(7), SharedSettings::default());
+    let mut settings = SharedSettings::default();
+    settings.failure_window = Duration::from_secs(15);
+    let mut version_row = VersionRow::initial(TableId::new(7), settings);
     version_row.version = 300;
     version_row.recent = (299..=300)
         .map(|version| {
@@ -109,10 +111,24 @@ fn delta(from: Option<u64>, count: u16) -> Delta {
     Delta::new(from, version_row, token, all.digest(), changed, removed)
 }
 
+/// A failure to reach a suspect, with when it last answered and, if the silo consents to a vote,
+/// when it last answered by its clock.
+fn failed(heard_ms: Option<u64>, consent: Option<Option<u64>>) -> Finding {
+    Finding::Failed {
+        silent_ms: 4_750,
+        heard_ms,
+        refused: heard_ms.is_none(),
+        consent: consent.map(|last_answer_ms| Consent {
+            misses: 2,
+            timeout_ms: 1_500,
+            last_answer_ms,
+        }),
+    }
+}
+
 /// Every kind of message, by the name of its file.
 fn samples() -> Vec<(&'static str, Header, Message)> {
     let suspect = silo("10.0.3.7:7100@4");
-    let outcome = |outcome| Message::IndirectReply { round: 6, outcome };
     vec![
         ("identify", first_header(), Message::Identify { nonce: 1 }),
         (
@@ -139,35 +155,46 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
         ("probe-ack", header(), Message::ProbeAck { nonce: 2 }),
         ("not-me", header(), Message::NotMe { nonce: 3 }),
         (
-            "indirect-probe",
+            "roll-call",
             header(),
-            Message::IndirectProbe {
-                round: 6,
-                suspect,
-                timeout: Duration::new(5, 250_000_000),
+            Message::RollCall {
+                call: 6,
+                suspects: vec![(suspect, 4_500), (silo("10.0.3.6:7100@3"), 0)],
             },
         ),
         (
-            "indirect-reply-yes",
+            "roll-answer",
             header(),
-            outcome(IndirectOutcome::Yes),
+            Message::RollAnswer {
+                call: 6,
+                findings: vec![
+                    (suspect, failed(None, None)),
+                    (silo("10.0.3.6:7100@3"), Finding::Reached),
+                    (silo("10.0.3.5:7100@2"), Finding::Unknown),
+                ],
+                missed: vec![silo("10.0.3.4:7100@1")],
+            },
         ),
         (
-            "indirect-reply-no",
+            "roll-answer-consent",
             header(),
-            outcome(IndirectOutcome::No { consent: None }),
+            Message::RollAnswer {
+                call: u64::MAX,
+                findings: vec![
+                    (suspect, failed(Some(5_000), Some(Some(1_763_000_000_000)))),
+                    (silo("10.0.3.6:7100@3"), failed(None, Some(None))),
+                ],
+                missed: Vec::new(),
+            },
         ),
         (
-            "indirect-reply-consent",
+            "roll-result",
             header(),
-            outcome(IndirectOutcome::No {
-                consent: Some(suspicion()),
-            }),
-        ),
-        (
-            "indirect-reply-unknown",
-            header(),
-            outcome(IndirectOutcome::Unknown),
+            Message::RollResult {
+                suspects: vec![suspect],
+                reached: 40,
+                wait: Duration::new(5, 250_000_000),
+            },
         ),
         (
             "dial-me",

@@ -1,0 +1,412 @@
+//! Answers roll calls: which of the suspects does this silo reach? For each suspect that it has not
+//! heard recently it sends two probes, half a timeout apart, and says *reached*, *failed* or
+//! *unknown*. It also does this for its own calls.
+//!
+//! A *failed* carries this silo's consent to a vote only if this silo is Active and healthy and
+//! knows the suspect at that epoch. A silo that is not well itself says *reached* or *unknown*. So
+//! does one whose table is no longer the one it knew, because another silo may have the suspect's
+//! address.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::io::LinkId;
+use super::message::{Consent, Finding, MAX_NAMED, Message};
+use super::prober::Prober;
+use super::timers::Timer;
+use crate::{MonoTime, SiloAddress, SiloStatus};
+
+/// Maximum number of suspects that this silo probes for calls at a time; others are *unknown*.
+const MAX_CASES: usize = 1_024;
+/// Maximum number of callers that wait for the same suspect.
+const MAX_CALLERS: usize = 32;
+
+/// Who wants to know: none is this silo itself.
+type Caller = Option<(LinkId, SiloAddress)>;
+
+#[derive(Debug)]
+struct Case {
+    began: MonoTime,
+    timeout: Duration,
+    nonces: Vec<u64>,
+    /// How many probes it takes: one, if it has failed just before.
+    probes: usize,
+    refused: u32,
+    /// When it ended without an answer.
+    failed_at: Option<MonoTime>,
+    waiting: Vec<(Caller, u64)>,
+    /// Callers that were told *failed*: a later answer of the suspect is told to them, too.
+    told: Vec<(Caller, u64)>,
+}
+
+/// Whether this silo may judge others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judge {
+    /// The score of all reasons together.
+    pub(crate) score: u8,
+    /// The score of the local reasons alone.
+    pub(crate) local: u8,
+    pub(crate) multiplier: u32,
+}
+
+/// Findings of this silo for its own call.
+pub(crate) type Own = Vec<(u64, SiloAddress, Finding)>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Answerer {
+    cases: BTreeMap<SiloAddress, Case>,
+    own: Own,
+    /// Findings to send: those of a moment go to each caller in one message.
+    to_tell: Vec<(Caller, u64, SiloAddress, Finding)>,
+    /// When they are sent.
+    tell_at: Option<MonoTime>,
+}
+
+impl Answerer {
+    /// Discards everything after a pause of this silo: its results prove nothing.
+    pub(crate) fn void(&mut self, ctx: &mut Ctx) {
+        ctx.timers.clear(Timer::Answers);
+        for (silo, case) in std::mem::take(&mut self.cases) {
+            for (caller, call) in case.waiting {
+                self.to_tell.push((caller, call, silo, Finding::Unknown));
+            }
+        }
+        self.flush(ctx);
+    }
+
+    /// What this silo found for its own calls since this was last taken.
+    pub(crate) fn take_own(&mut self) -> Own {
+        std::mem::take(&mut self.own)
+    }
+
+    /// Handles a call: answers at once what is known, and probes the other suspects.
+    pub(crate) fn on_call(
+        &mut self,
+        ctx: &mut Ctx,
+        prober: &Prober,
+        caller: Caller,
+        call: u64,
+        suspects: &[(SiloAddress, u64)],
+        judge: Judge,
+    ) {
+        let now = ctx.mono();
+        let mut findings = Vec::new();
+        let me = ctx.me;
+        for (silo, silent_ms) in suspects.iter().take(MAX_NAMED).filter(|(s, _)| *s != me) {
+            let silent = Duration::from_millis(*silent_ms);
+            let again = self.cases.get(silo).is_some_and(|c| c.failed_at.is_some());
+            if let Some(finding) = self.at_once(ctx, prober, silo, silent, judge) {
+                findings.push((*silo, finding));
+                if let (Finding::Failed { .. }, Some(case)) = (finding, self.cases.get_mut(silo)) {
+                    case.told.push((caller, call));
+                }
+                continue;
+            }
+            if let Some(case) = self.cases.get_mut(silo) {
+                if case.waiting.len() < MAX_CALLERS && !case.waiting.contains(&(caller, call)) {
+                    case.waiting.push((caller, call));
+                }
+                continue;
+            }
+            if self.cases.len() >= MAX_CASES {
+                findings.push((*silo, Finding::Unknown));
+                continue;
+            }
+            let timeout = prober.timeout(ctx, silo, judge.multiplier);
+            let nonce = ctx.random();
+            ctx.expense.add(now, &ctx.config);
+            ctx.send_to(*silo, Message::Probe { nonce });
+            self.cases.insert(
+                *silo,
+                Case {
+                    began: now,
+                    timeout,
+                    nonces: vec![nonce],
+                    probes: if again { 1 } else { 2 },
+                    refused: 0,
+                    failed_at: None,
+                    waiting: vec![(caller, call)],
+                    told: Vec::new(),
+                },
+            );
+        }
+        self.arm(ctx);
+        let Some((link, silo)) = caller else {
+            let own = findings.into_iter().map(|(s, f)| (call, s, f));
+            self.own.extend(own);
+            return;
+        };
+        let missed = prober
+            .missed()
+            .filter(|s| !suspects.iter().any(|(named, _)| named == s) && *s != silo)
+            .take(MAX_NAMED)
+            .collect();
+        let answer = Message::RollAnswer {
+            call,
+            findings,
+            missed,
+        };
+        ctx.reply(link, silo, answer);
+    }
+
+    /// What is known of a suspect that has been silent towards the caller for this time, without a
+    /// probe.
+    fn at_once(
+        &mut self,
+        ctx: &Ctx,
+        prober: &Prober,
+        silo: &SiloAddress,
+        silent: Duration,
+        judge: Judge,
+    ) -> Option<Finding> {
+        let now = ctx.mono();
+        let timeout = prober.timeout(ctx, silo, judge.multiplier);
+        let known = ctx
+            .confirmed_entry(silo)
+            .is_some_and(|e| e.status != SiloStatus::Dead);
+        let young = |at: MonoTime| now.since(at) <= timeout.min(silent);
+        if known && prober.replied_at(silo).is_some_and(young) {
+            return Some(Finding::Reached);
+        }
+        if !known || !may_judge(ctx, judge) {
+            return Some(Finding::Unknown);
+        }
+        if let Some(silence) = prober.silence(silo)
+            && silence.misses >= 2
+            && now.since(silence.failed_at) <= timeout
+        {
+            let since = prober
+                .replied_at(silo)
+                .map_or(silence.since, |t| t.max(silence.since));
+            return Some(failed(
+                ctx,
+                prober,
+                silo,
+                judge,
+                since,
+                (silence.misses, silence.timeout),
+                silence.refused,
+            ));
+        }
+        let case = self.cases.get(silo)?;
+        let at = case.failed_at?;
+        if now.since(at) > timeout {
+            // Too old: it is probed again.
+            self.cases.remove(silo);
+            return None;
+        }
+        Some(self.verdict(ctx, prober, silo, judge))
+    }
+
+    fn verdict(&self, ctx: &Ctx, prober: &Prober, silo: &SiloAddress, judge: Judge) -> Finding {
+        let Some(case) = self.cases.get(silo) else {
+            return Finding::Unknown;
+        };
+        if !may_judge(ctx, judge) {
+            return Finding::Unknown;
+        }
+        let since = prober
+            .unanswered_since(silo)
+            .map_or(case.began, |t| t.min(case.began));
+        let since = prober.replied_at(silo).map_or(since, |t| t.max(since));
+        failed(
+            ctx,
+            prober,
+            silo,
+            judge,
+            since,
+            (2, case.timeout),
+            case.refused as usize >= case.probes,
+        )
+    }
+
+    /// Handles an answer to a probe of a case; returns when the case began.
+    pub(crate) fn on_ack(&mut self, from: SiloAddress, nonce: u64) -> Option<MonoTime> {
+        self.cases
+            .get(&from)
+            .filter(|case| case.nonces.contains(&nonce))
+            .map(|case| case.began)
+    }
+
+    /// A suspect has answered this silo, on whatever it was asked: whoever asked about it is told.
+    pub(crate) fn on_sign_of_life(&mut self, ctx: &mut Ctx, from: SiloAddress) {
+        let Some(case) = self.cases.remove(&from) else {
+            return;
+        };
+        let corrects = !case.told.is_empty();
+        for (caller, call) in case.waiting.into_iter().chain(case.told) {
+            self.to_tell.push((caller, call, from, Finding::Reached));
+        }
+        if corrects {
+            // Somebody may be about to vote.
+            self.flush(ctx);
+        }
+        self.arm(ctx);
+    }
+
+    /// The machine at this endpoint refuses connections: the second probe follows at once, and
+    /// after it the case has failed.
+    pub(crate) fn on_refused(
+        &mut self,
+        ctx: &mut Ctx,
+        prober: &Prober,
+        to: SocketAddr,
+        judge: Judge,
+    ) {
+        let silos: Vec<SiloAddress> = self
+            .cases
+            .iter()
+            .filter(|(s, case)| s.endpoint() == to && case.failed_at.is_none())
+            .map(|(s, _)| *s)
+            .collect();
+        for silo in silos {
+            let Some(case) = self.cases.get_mut(&silo) else {
+                continue;
+            };
+            case.refused += 1;
+            if case.nonces.len() < case.probes {
+                second(ctx, silo, case);
+            } else if case.refused as usize >= case.probes {
+                self.fail(ctx, prober, silo, judge);
+            }
+        }
+        self.arm(ctx);
+    }
+
+    /// Sends second probes and ends cases whose time is over.
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, prober: &Prober, judge: Judge) {
+        let now = ctx.mono();
+        let window = ctx.failure_window();
+        // A suspect that answers late is remembered for a while.
+        self.cases
+            .retain(|_, case| case.failed_at.is_none_or(|at| now.since(at) <= window));
+        let mut over = Vec::new();
+        for (silo, case) in &mut self.cases {
+            if case.failed_at.is_some() {
+                continue;
+            }
+            let elapsed = now.since(case.began);
+            if case.nonces.len() < case.probes && elapsed >= case.timeout / 2 {
+                second(ctx, *silo, case);
+            }
+            if elapsed >= case.timeout {
+                over.push(*silo);
+            }
+        }
+        let ended = !over.is_empty();
+        for silo in over {
+            self.fail(ctx, prober, silo, judge);
+        }
+        if ended || self.tell_at.is_some_and(|at| at <= now) {
+            self.flush(ctx);
+        }
+        self.arm(ctx);
+    }
+
+    fn fail(&mut self, ctx: &Ctx, prober: &Prober, silo: SiloAddress, judge: Judge) {
+        let now = ctx.mono();
+        let Some(case) = self.cases.get_mut(&silo) else {
+            return;
+        };
+        case.failed_at = Some(now);
+        let waiting = std::mem::take(&mut case.waiting);
+        case.told.extend(&waiting);
+        let heard = prober
+            .replied_at(&silo)
+            .is_some_and(|t| self.cases.get(&silo).is_some_and(|c| t >= c.began));
+        let finding = if heard {
+            Finding::Reached
+        } else {
+            self.verdict(ctx, prober, &silo, judge)
+        };
+        for (caller, call) in waiting {
+            self.to_tell.push((caller, call, silo, finding));
+        }
+    }
+
+    fn flush(&mut self, ctx: &mut Ctx) {
+        self.tell_at = None;
+        let mut all = std::mem::take(&mut self.to_tell);
+        while let Some((caller, call, ..)) = all.first().copied() {
+            let of = |(c, n, ..): &(Caller, u64, SiloAddress, Finding)| (*c, *n) == (caller, call);
+            let (these, others) = all.into_iter().partition(of);
+            all = others;
+            let these: Vec<(Caller, u64, SiloAddress, Finding)> = these;
+            let findings = these
+                .into_iter()
+                .map(|(_, _, silo, finding)| (silo, finding));
+            match caller {
+                None => self
+                    .own
+                    .extend(findings.map(|(silo, finding)| (call, silo, finding))),
+                Some((link, to)) => {
+                    let answer = Message::RollAnswer {
+                        call,
+                        findings: findings.collect(),
+                        missed: Vec::new(),
+                    };
+                    ctx.reply(link, to, answer);
+                }
+            }
+        }
+    }
+
+    fn arm(&mut self, ctx: &mut Ctx) {
+        if !self.to_tell.is_empty() {
+            let soon = ctx.mono() + ctx.probe_timeout() / 16;
+            self.tell_at.get_or_insert(soon);
+        }
+        let due = |case: &Case| {
+            if case.nonces.len() < case.probes {
+                case.began + case.timeout / 2
+            } else {
+                case.began + case.timeout
+            }
+        };
+        let open = self.cases.values().filter(|case| case.failed_at.is_none());
+        if let Some(next) = open.map(due).chain(self.tell_at).min() {
+            ctx.timers.set(Timer::Answers, next.max(ctx.mono()));
+        }
+    }
+}
+
+fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {
+    let nonce = ctx.random();
+    case.nonces.push(nonce);
+    ctx.expense.add(ctx.mono(), &ctx.config);
+    ctx.send_to(silo, Message::Probe { nonce });
+}
+
+/// Whether this silo may say *failed*.
+fn may_judge(ctx: &Ctx, judge: Judge) -> bool {
+    judge.local == 0
+        && !ctx.suspended
+        && !ctx.table_doubted()
+        && matches!(ctx.status, SiloStatus::Active | SiloStatus::Joining)
+}
+
+fn failed(
+    ctx: &Ctx,
+    prober: &Prober,
+    silo: &SiloAddress,
+    judge: Judge,
+    since: MonoTime,
+    (misses, timeout): (u32, Duration),
+    refused: bool,
+) -> Finding {
+    let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    let consent = Consent {
+        misses,
+        timeout_ms: millis(timeout),
+        last_answer_ms: prober.last_sign(silo).map(|(_, w)| w.as_millis()),
+    };
+    let heard = prober.replied_at(silo).map(|t| millis(ctx.mono().since(t)));
+    Finding::Failed {
+        silent_ms: millis(ctx.mono().since(since)),
+        heard_ms: heard,
+        refused,
+        consent: (judge.score == 0 && ctx.is_active()).then_some(consent),
+    }
+}

@@ -1,0 +1,211 @@
+//! What a call has found of a suspect: whether it may be voted out, and with which votes.
+
+use std::collections::BTreeSet;
+
+use super::Electorate;
+use super::running::Running;
+use super::tally::{Failing, Tally};
+use crate::hooks::Calls;
+use crate::intent::{self, Call};
+use crate::protocol::context::Ctx;
+use crate::protocol::message::Consent;
+use crate::{Evidence, MonoTime, RollCount, SiloAddress, Suspicion, SuspicionReason, WallTime};
+
+/// What a call found of one suspect.
+#[derive(Debug, Clone)]
+pub(crate) struct Verdict {
+    pub(crate) silo: SiloAddress,
+    /// The votes to write: that of this silo, and those of the silos that consent.
+    pub(crate) votes: Vec<Suspicion>,
+    pub(crate) call: Call,
+    pub(crate) at: MonoTime,
+}
+
+pub(super) enum Judgement {
+    Open,
+    /// It may be voted out.
+    Lost,
+    Kept,
+}
+
+impl Running {
+    /// The silos that have just failed to reach a suspect.
+    fn failing<'a>(
+        &'a self,
+        now: MonoTime,
+        tally: &'a Tally,
+    ) -> impl Iterator<Item = (&'a SiloAddress, &'a Failing)> {
+        let lasts = self.timeout * 2;
+        let recent = move |(_, f): &(&SiloAddress, &Failing)| now.since(f.at) <= lasts;
+        tally.failed.iter().filter(recent)
+    }
+
+    pub(super) fn judge(
+        &self,
+        ctx: &Ctx,
+        silo: &SiloAddress,
+        tally: &Tally,
+        with: &Electorate<'_>,
+    ) -> Judgement {
+        let now = ctx.mono();
+        let sample = self.sampled.then_some(self.asked.len());
+        let waited = now.since(tally.added) >= self.timeout * 2;
+        if ctx.variant.calls == Calls::One {
+            let over = now.since(self.began) >= self.timeout * 5 / 2;
+            let told = self.asked.iter().all(|s| {
+                tally.failed.contains_key(s)
+                    || tally.reached.contains(s)
+                    || tally.unknown.contains(s)
+            });
+            return match (told || over, tally.reached.is_empty()) {
+                (false, _) => Judgement::Open,
+                (true, true) => Judgement::Lost,
+                (true, false) => Judgement::Kept,
+            };
+        }
+        if tally.stuck {
+            // Whether it may be voted out is a question of time. Who asks must be on the larger
+            // side.
+            let there = self.here.iter().chain([&ctx.me]);
+            let larger = with.majority(ctx, silo, there, sample);
+            return match (larger, waited) {
+                (true, _) => Judgement::Lost,
+                (false, false) => Judgement::Open,
+                (false, true) => Judgement::Kept,
+            };
+        }
+        if !self.failing(now, tally).any(|(s, _)| *s == ctx.me) {
+            // This silo's own probes have not ended, or it reaches the suspect.
+            let mine = tally.reached.contains(&ctx.me) || tally.unknown.contains(&ctx.me);
+            return if mine || waited {
+                Judgement::Kept
+            } else {
+                Judgement::Open
+            };
+        }
+        let silent = now.since(tally.silent_since()) >= ctx.failure_window();
+        if with.stale.contains(silo) {
+            let votes = 1 + self
+                .failing(now, tally)
+                .filter(|(s, f)| **s != ctx.me && f.consent.is_some())
+                .count();
+            let needed = ctx.base.as_ref().map_or(usize::MAX, |v| {
+                intent::needed_votes(v.snapshot(), with.stale) as usize
+            });
+            // A silo that may be slow for a moment is waited for: until it has said something of the
+            // suspect, is stale itself, or has been silent for a failure window, too.
+            let told = |s: &SiloAddress| {
+                tally.failed.contains_key(s)
+                    || tally.unknown.contains(s)
+                    || with.stale.contains(s)
+                    || self.suspects.get(s).is_some_and(|other| {
+                        now.since(other.silent_since()) >= ctx.failure_window()
+                    })
+                    || (self.here.contains(s) && waited)
+            };
+            let all = self.asked.iter().all(|s| s == silo || told(s));
+            return match (tally.reached.is_empty(), all) {
+                (false, _) => Judgement::Kept,
+                (true, false) => Judgement::Open,
+                (true, true) if votes >= needed && silent => Judgement::Lost,
+                (true, true) if votes >= needed => Judgement::Open,
+                (true, true) => Judgement::Kept,
+            };
+        }
+        let failing = self.failing(now, tally).map(|(s, _)| s);
+        if with.majority(ctx, silo, failing, sample) {
+            let refused = self.failing(now, tally).filter(|(_, f)| f.refused);
+            let refuses = with.majority(ctx, silo, refused.map(|(s, _)| s), sample);
+            return if silent || refuses {
+                Judgement::Lost
+            } else {
+                Judgement::Open
+            };
+        }
+        // Could the silos that have not said anything yet make a majority?
+        let hoped =
+            self.asked.iter().chain([&ctx.me]).filter(|s| {
+                *s != silo && !tally.reached.contains(*s) && !tally.unknown.contains(*s)
+            });
+        if !waited && with.majority(ctx, silo, hoped, sample) {
+            Judgement::Open
+        } else {
+            Judgement::Kept
+        }
+    }
+
+    pub(super) fn verdict(
+        &self,
+        ctx: &Ctx,
+        silo: SiloAddress,
+        tally: &Tally,
+        with: &Electorate<'_>,
+    ) -> Verdict {
+        let now = ctx.mono();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let failed: BTreeSet<SiloAddress> = self.failing(now, tally).map(|(s, _)| *s).collect();
+        let asked = self.asked.iter().filter(|s| **s != silo).count() + 1;
+        let silent = self
+            .asked
+            .iter()
+            .filter(|s| **s != silo && !self.here.contains(s))
+            .count();
+        let counted = RollCount {
+            asked: count(asked),
+            failed: count(failed.len()),
+            reached: count(tally.reached.len()),
+            silent: count(silent),
+        };
+        let reason = if tally.stuck {
+            SuspicionReason::Stuck
+        } else {
+            SuspicionReason::Silent
+        };
+        let is_stale = with.stale.contains(&silo);
+        let vote =
+            |accuser: SiloAddress, consent: Consent, health: u8, via: Option<SiloAddress>| {
+                Suspicion {
+                    accuser,
+                    // This silo sets the time, because the accuser's clock may be wrong.
+                    at: ctx.now.wall,
+                    reason,
+                    evidence: Evidence {
+                        misses: consent.misses,
+                        timeout_ms: consent.timeout_ms,
+                        last_answer: consent.last_answer_ms.map(WallTime::from_millis),
+                        via,
+                        accuser_health: health,
+                        stale: is_stale,
+                        roll_call: Some(counted),
+                    },
+                    extra: crate::Extra::default(),
+                }
+            };
+        let own = tally.failed.get(&ctx.me).and_then(|f| f.consent);
+        let timeout_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        let own = own.unwrap_or(Consent {
+            misses: if tally.stuck { 0 } else { 2 },
+            timeout_ms,
+            last_answer_ms: None,
+        });
+        let mut votes = vec![vote(ctx.me, own, with.score, None)];
+        for (accuser, failing) in self.failing(now, tally) {
+            if *accuser != ctx.me
+                && !accuser.same_endpoint(&silo)
+                && let Some(consent) = failing.consent
+            {
+                votes.push(vote(*accuser, consent, 0, Some(ctx.me)));
+            }
+        }
+        Verdict {
+            silo,
+            votes,
+            call: Call {
+                failed: failed.into_iter().collect(),
+                reached: counted.reached,
+                sample: self.sampled.then(|| count(self.asked.len())),
+            },
+            at: now,
+        }
+    }
+}

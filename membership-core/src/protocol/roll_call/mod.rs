@@ -1,0 +1,404 @@
+//! The roll call before a vote: this silo asks all Active silos which of its suspects they reach,
+//! about all suspects at once. Invariants P10 to P13.
+//!
+//! A suspect may be voted out only if more than half of all Active silos that are not stale have
+//! just failed to reach it (of exactly half, with more than two Active: the half with the leader),
+//! and only a failure window after the first messages of two of them that it has left unanswered since.
+//! Silos that do not answer the call, and silos that an answering one has missed itself, become
+//! suspects of the same call, so that silos that died together leave together. A call without a
+//! majority is not repeated as long as nothing changes; see `standoff`.
+
+mod judge;
+mod running;
+mod tally;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answerer::Own;
+use super::context::Ctx;
+use super::message::{Finding, MAX_NAMED, Message};
+use super::standoff::Standoff;
+use super::timers::Timer;
+use crate::hooks::Calls;
+use crate::intent::{self, Count};
+use crate::{MonoTime, SiloAddress};
+use judge::Judgement;
+pub(crate) use judge::Verdict;
+use running::Running;
+use tally::Tally;
+
+/// Up to this number of Active silos all are asked; beyond it a sample of this size.
+pub(crate) const SAMPLE: usize = 256;
+
+/// The longest time between the beginnings of two calls that give no majority.
+const LONGEST_GAP: Duration = Duration::from_secs(30);
+
+/// A call, and the suspects that it names, each with how many milliseconds it has been silent.
+pub(crate) type Asked = (u64, Vec<(SiloAddress, u64)>);
+
+#[derive(Debug, Default)]
+pub(crate) struct RollCall {
+    running: Option<Running>,
+    pub(crate) standoff: Standoff,
+    /// When the last call began.
+    began: Option<MonoTime>,
+    /// How many calls in a row gave no majority, none of them long after the one before.
+    fruitless: u32,
+    /// The calls of others.
+    held: Held,
+}
+
+/// The calls of others under way: this silo waits for their results, because it tells them what it
+/// has missed itself.
+#[derive(Debug, Default)]
+struct Held {
+    until: Option<MonoTime>,
+    /// The losses in the view then: a view in which silos have died ends the wait.
+    losses: u64,
+    /// When each caller began to hold this silo.
+    callers: BTreeMap<SiloAddress, MonoTime>,
+}
+
+/// Who counts, and how this silo is.
+pub(crate) struct Electorate<'a> {
+    pub(crate) stale: &'a BTreeSet<SiloAddress>,
+    pub(crate) score: u8,
+    /// How long an answer may take.
+    pub(crate) timeout: Duration,
+}
+
+impl Electorate<'_> {
+    /// Whether these silos are enough to vote out a suspect: the rule of
+    /// [`is_majority`](intent::is_majority), by the lists of the confirmed view.
+    fn majority<'a>(
+        &self,
+        ctx: &Ctx,
+        suspect: &SiloAddress,
+        silos: impl Iterator<Item = &'a SiloAddress>,
+        sample: Option<usize>,
+    ) -> bool {
+        let members = &ctx.members;
+        let is_active = |s: &SiloAddress| members.active.binary_search(s).is_ok();
+        let with_joining = is_joining(ctx, suspect);
+        let may_join = |s: &SiloAddress| with_joining && is_joining(ctx, s);
+        let fresh = |all: usize, which: &dyn Fn(&SiloAddress) -> bool| {
+            all - self.stale.iter().filter(|s| which(s)).count()
+        };
+        let (mut active, mut joining) = (Count::default(), Count::default());
+        active.all = fresh(members.active.len(), &is_active);
+        if with_joining {
+            joining.all = fresh(members.joining.len(), &may_join);
+        }
+        let may_tie = active.all.is_multiple_of(2) || (active.all + joining.all).is_multiple_of(2);
+        let leader = if may_tie { ctx.leader() } else { None };
+        let mut leads = false;
+        for silo in silos.filter(|s| !self.stale.contains(s)) {
+            leads |= leader == Some(*silo);
+            if is_active(silo) {
+                active.some += 1;
+            } else if may_join(silo) {
+                joining.some += 1;
+            }
+        }
+        intent::outnumber(active, joining, leads, sample)
+    }
+}
+
+impl RollCall {
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub(crate) fn void(&mut self, ctx: &mut Ctx) {
+        self.running = None;
+        self.standoff.clear();
+        ctx.timers.clear(Timer::Check);
+    }
+
+    /// Another silo calls: this one waits for the result. One caller can hold it for as long as a
+    /// call may take, and then not for twice that time.
+    pub(crate) fn hold(&mut self, ctx: &Ctx, caller: SiloAddress, wait: Duration) {
+        let now = ctx.mono();
+        let longest = longest_time(ctx, ctx.probe_timeout());
+        let held = &mut self.held;
+        held.callers
+            .retain(|_, began| now.since(*began) <= longest * 3);
+        let began = *held.callers.entry(caller).or_insert(now);
+        if now.since(began) <= longest {
+            held.until = held.until.max(Some(now + wait));
+            held.losses = ctx.members.losses;
+        }
+    }
+
+    /// Until when this silo waits for the calls of others.
+    fn held_until(&self, ctx: &Ctx) -> Option<MonoTime> {
+        self.held
+            .until
+            .filter(|until| *until > ctx.mono() && self.held.losses == ctx.members.losses)
+    }
+
+    /// The time between the beginnings of two calls: it doubles with each one that gives no majority.
+    fn gap(&self, ctx: &Ctx) -> Duration {
+        let times = 2u32.saturating_pow(self.fruitless) - 1;
+        let grown = ctx.failure_window().saturating_mul(times);
+        (least_time(ctx) * 2).max(grown.min(LONGEST_GAP))
+    }
+
+    /// When the next call may begin.
+    fn free_at(&self, ctx: &Ctx) -> MonoTime {
+        let next = self
+            .began
+            .map_or(MonoTime::ZERO, |began| began + self.gap(ctx));
+        let others = self.standoff.was_told(ctx.mono(), LONGEST_GAP * 2);
+        if self.fruitless == 0 && !others {
+            next
+        } else {
+            next.max(ctx.expense.free_at())
+        }
+    }
+
+    /// Whether this silo should ask about a suspect now.
+    pub(crate) fn is_due(&self, ctx: &Ctx, silo: &SiloAddress, is_stale: bool) -> bool {
+        let now = ctx.mono();
+        // That a silo has become stale is news.
+        let is_news = is_stale && self.standoff.has_become_stale(silo);
+        self.running.is_none()
+            && (is_news || self.free_at(ctx) <= now)
+            && self.held_until(ctx).is_none()
+            && !self.standoff.covers(ctx, silo, is_stale)
+    }
+
+    /// Wakes this silo when it may call next, if that is not now.
+    pub(crate) fn wake(&self, ctx: &mut Ctx) {
+        let until = self.held_until(ctx).max(Some(self.free_at(ctx)));
+        if let Some(until) = until.filter(|t| *t > ctx.mono())
+            && !ctx.timers.is_set(Timer::Check)
+        {
+            ctx.timers.set(Timer::Check, until);
+        }
+    }
+
+    /// Starts a call about these suspects. Returns it with the suspects of which this silo must find
+    /// out itself.
+    pub(crate) fn start(
+        &mut self,
+        ctx: &mut Ctx,
+        suspects: &BTreeMap<SiloAddress, (MonoTime, bool)>,
+        named: &[SiloAddress],
+        with: &Electorate<'_>,
+    ) -> Asked {
+        let mut asked: Vec<SiloAddress> = ctx.members.active.clone();
+        if suspects.keys().any(|s| is_joining(ctx, s)) {
+            asked.extend(ctx.members.joining.iter().copied());
+        }
+        asked.retain(|s| *s != ctx.me);
+        let most = match ctx.variant.calls {
+            Calls::Everybody => SAMPLE,
+            Calls::One => 1,
+            Calls::Nobody => 0,
+        };
+        let sampled = asked.len() > most;
+        if ctx.variant.calls == Calls::One {
+            asked.retain(|s| !suspects.contains_key(s));
+        }
+        for at in 0..most.min(asked.len()) {
+            let other = at + ctx.below(asked.len() - at);
+            asked.swap(at, other);
+        }
+        asked.truncate(most);
+        let mut asked: BTreeSet<SiloAddress> = asked.into_iter().collect();
+        if ctx.variant.calls == Calls::Everybody {
+            asked.extend(suspects.keys().copied());
+        }
+        let (now, call) = (ctx.mono(), ctx.random());
+        if self
+            .began
+            .is_none_or(|began| now.since(began) > LONGEST_GAP * 2)
+        {
+            self.fruitless = 0;
+        }
+        let tally = |(silo, (since, stuck)): (&SiloAddress, &(MonoTime, bool))| {
+            let mut tally = Tally::new(now, *since);
+            tally.stuck = *stuck;
+            (*silo, tally)
+        };
+        let mut running = Running {
+            call,
+            began: now,
+            timeout: with.timeout,
+            next_round: now,
+            asked,
+            sampled,
+            here: BTreeSet::new(),
+            named: named.iter().copied().collect(),
+            asked_again: 0,
+            silent_added: false,
+            suspects: suspects.iter().map(tally).collect(),
+            changed: true,
+        };
+        let asked = running.ask(ctx);
+        ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
+        self.began = Some(now);
+        self.running = Some(running);
+        (call, asked)
+    }
+
+    /// Handles an answer. Returns when the call began, if it is an answer to the call under way.
+    pub(crate) fn on_answer(
+        &mut self,
+        ctx: &Ctx,
+        from: SiloAddress,
+        call: u64,
+        findings: &[(SiloAddress, Finding)],
+        missed: &[SiloAddress],
+    ) -> Option<MonoTime> {
+        let running = self
+            .running
+            .as_mut()
+            .filter(|r| r.call == call && r.asked.contains(&from))?;
+        running.changed = true;
+        running.here.insert(from);
+        if running.suspects.get(&from).is_some_and(|t| !t.stuck) {
+            running.suspects.remove(&from);
+        }
+        for (silo, finding) in findings {
+            running.find(ctx, from, silo, *finding);
+        }
+        for silo in missed {
+            let known = ctx.members.alive.binary_search(silo).is_ok() && *silo != ctx.me;
+            let may_be_lost = !running.here.contains(silo) && !running.suspects.contains_key(silo);
+            if known
+                && may_be_lost
+                && running.named.len() < MAX_NAMED
+                && running.named.insert(*silo)
+            {
+                running.changed = true;
+            }
+        }
+        Some(running.began)
+    }
+
+    /// Takes what this silo found itself.
+    pub(crate) fn on_own(&mut self, ctx: &Ctx, own: Own) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        for (call, silo, finding) in own {
+            if call == running.call {
+                running.changed = true;
+                running.find(ctx, ctx.me, &silo, finding);
+            }
+        }
+    }
+
+    /// A suspect answered this silo.
+    pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
+        self.standoff.on_sign_of_life(silo);
+        if let Some(running) = &mut self.running
+            && running.suspects.get(silo).is_some_and(|t| !t.stuck)
+        {
+            running.suspects.remove(silo);
+            running.changed = true;
+        }
+    }
+
+    /// The time of the next step has come, or the view has changed.
+    pub(crate) fn look(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.changed = true;
+        }
+    }
+
+    /// Continues the call: asks about new suspects, asks again, or ends it. Returns what it found,
+    /// and new suspects of which this silo must find out itself.
+    pub(crate) fn poll(
+        &mut self,
+        ctx: &mut Ctx,
+        with: &Electorate<'_>,
+    ) -> (Vec<Verdict>, Option<Asked>) {
+        let Some(running) = self.running.as_mut().filter(|r| r.changed) else {
+            return (Vec::new(), None);
+        };
+        running.changed = false;
+        let now = ctx.mono();
+        let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
+        running.suspects.retain(|s, _| alive(s));
+        if ctx.variant.calls == Calls::Everybody {
+            running.look_for_others(now, alive);
+            running.ask_silent(ctx);
+        }
+        let (mut open, mut about) = (false, BTreeSet::new());
+        for (silo, tally) in &running.suspects {
+            let judgement = running.judge(ctx, silo, tally, with);
+            open |= matches!(judgement, Judgement::Open);
+            if !matches!(judgement, Judgement::Kept) {
+                about.insert(*silo);
+            }
+        }
+        let limit = longest_time(ctx, running.timeout);
+        let elapsed = now.since(running.began);
+        // A short while is left to the others to name silos that died at the same moment.
+        let few = elapsed < least_time(ctx) && !running.suspects.is_empty();
+        if ((open || !running.named.is_empty()) && elapsed < limit) || few {
+            let due = now >= running.next_round;
+            let asked = due.then(|| (running.call, running.ask_further(ctx, &about)));
+            ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
+            return (Vec::new(), asked);
+        }
+        (self.end(ctx, with), None)
+    }
+
+    fn end(&mut self, ctx: &mut Ctx, with: &Electorate<'_>) -> Vec<Verdict> {
+        let Some(running) = self.running.take() else {
+            return Vec::new();
+        };
+        ctx.timers.clear(Timer::Check);
+        let (mut verdicts, mut kept) = (Vec::new(), BTreeSet::new());
+        for (silo, tally) in &running.suspects {
+            match running.judge(ctx, silo, tally, with) {
+                Judgement::Lost => verdicts.push(running.verdict(ctx, *silo, tally, with)),
+                Judgement::Open | Judgement::Kept => {
+                    kept.insert(*silo);
+                }
+            }
+        }
+        self.fruitless = if verdicts.is_empty() {
+            self.fruitless + 1
+        } else {
+            0
+        };
+        let reached = running.here.len() + 1;
+        let quorum = reached * 2 > running.asked.len() + 1;
+        let wait = self
+            .standoff
+            .after_call(ctx, &kept, reached, quorum, with.stale);
+        if let Some(wait) = wait {
+            let result: Arc<Message> = Message::RollResult {
+                suspects: kept.into_iter().take(MAX_NAMED).collect(),
+                reached: u32::try_from(reached).unwrap_or(u32::MAX),
+                wait,
+            }
+            .into();
+            for silo in running.here {
+                ctx.send_to(silo, result.clone());
+            }
+        }
+        verdicts
+    }
+}
+
+/// The longest time that a call takes.
+fn longest_time(ctx: &Ctx, timeout: Duration) -> Duration {
+    ctx.failure_window() + timeout * 2
+}
+
+/// The shortest time that a call takes.
+fn least_time(ctx: &Ctx) -> Duration {
+    ctx.probe_timeout() / 8
+}
+
+fn is_joining(ctx: &Ctx, silo: &SiloAddress) -> bool {
+    ctx.members.joining.binary_search(silo).is_ok()
+}

@@ -1,0 +1,214 @@
+//! A call under way: who is asked, who has answered, and who becomes a suspect.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::least_time;
+use super::tally::{Failing, Tally};
+use crate::hooks::Calls;
+use crate::protocol::context::Ctx;
+use crate::protocol::message::{Finding, MAX_NAMED, Message};
+use crate::{MonoTime, SiloAddress};
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) call: u64,
+    pub(super) began: MonoTime,
+    pub(super) timeout: Duration,
+    pub(super) next_round: MonoTime,
+    /// Everybody who is asked, the suspects included.
+    pub(super) asked: BTreeSet<SiloAddress>,
+    pub(super) sampled: bool,
+    pub(super) here: BTreeSet<SiloAddress>,
+    /// Others that somebody has missed: they become suspects if they do not answer soon.
+    pub(super) named: BTreeSet<SiloAddress>,
+    /// How often those that did not answer have been asked again.
+    pub(super) asked_again: u32,
+    /// Those that did not answer have become suspects.
+    pub(super) silent_added: bool,
+    pub(super) suspects: BTreeMap<SiloAddress, Tally>,
+    /// Something has changed since this call was judged.
+    pub(super) changed: bool,
+}
+
+impl Running {
+    /// Silos that others have missed, and later all that have not answered, become suspects.
+    pub(super) fn look_for_others(&mut self, now: MonoTime, alive: impl Fn(&SiloAddress) -> bool) {
+        // They have been asked twice by then.
+        if now.since(self.began) >= self.timeout / 4 {
+            for silo in std::mem::take(&mut self.named) {
+                if !self.here.contains(&silo) && alive(&silo) {
+                    self.suspect(now, silo, self.began);
+                }
+            }
+        }
+        if !self.silent_added && now.since(self.began) >= self.timeout * 3 / 4 {
+            self.silent_added = true;
+            let silent: Vec<SiloAddress> = self.asked.difference(&self.here).copied().collect();
+            for silo in silent.into_iter().filter(alive) {
+                self.suspect(now, silo, self.began);
+            }
+        }
+    }
+
+    /// When those that have not answered are asked again.
+    pub(super) fn next_repeat(&self) -> Option<MonoTime> {
+        match self.asked_again {
+            0 => Some(self.began + self.timeout / 8),
+            1 => Some(self.began + self.timeout / 2),
+            _ => None,
+        }
+    }
+
+    /// Asks those again that have not answered: the question or the answer may have been lost.
+    pub(super) fn ask_silent(&mut self, ctx: &mut Ctx) {
+        if self.next_repeat().is_none_or(|at| at > ctx.mono()) {
+            return;
+        }
+        self.asked_again += 1;
+        let message = self.question(self.name(ctx.mono(), |_| true));
+        for silo in self.asked.difference(&self.here) {
+            ctx.send_to(*silo, message.clone());
+        }
+    }
+
+    pub(super) fn suspect(&mut self, now: MonoTime, silo: SiloAddress, since: MonoTime) {
+        if let Entry::Vacant(place) = self.suspects.entry(silo) {
+            place.insert(Tally::new(now, since));
+            // Others may name more of them within a moment.
+            self.next_round = self.next_round.min(now + self.timeout / 16);
+        }
+    }
+
+    /// Asks everybody about all suspects; returns those.
+    pub(super) fn ask(&mut self, ctx: &mut Ctx) -> Vec<(SiloAddress, u64)> {
+        let named = self.name(ctx.mono(), |_| true);
+        let message = self.question(named.clone());
+        for silo in &self.asked {
+            ctx.send_to(*silo, message.clone());
+        }
+        self.next_round = ctx.mono() + self.timeout;
+        named
+    }
+
+    /// Asks about these suspects whoever answers and has said nothing of one of them for a while;
+    /// returns them.
+    pub(super) fn ask_further(
+        &mut self,
+        ctx: &mut Ctx,
+        about: &BTreeSet<SiloAddress>,
+    ) -> Vec<(SiloAddress, u64)> {
+        let now = ctx.mono();
+        self.next_round = now + self.timeout;
+        let named = self.name(now, |silo| about.contains(silo));
+        if named.is_empty() {
+            return named;
+        }
+        let message = self.question(named.clone());
+        let says_nothing = |by: &SiloAddress, tally: &Tally| {
+            tally.failed.get(by).map_or_else(
+                || !tally.reached.contains(by) && !tally.unknown.contains(by),
+                |failing| now.since(failing.at) >= self.timeout * 3 / 4,
+            )
+        };
+        for silo in &self.here {
+            let tallies = about.iter().filter_map(|s| self.suspects.get(s));
+            if tallies.into_iter().any(|tally| says_nothing(silo, tally)) {
+                ctx.send_to(*silo, message.clone());
+            }
+        }
+        named
+    }
+
+    pub(super) fn name(
+        &self,
+        now: MonoTime,
+        which: impl Fn(&SiloAddress) -> bool,
+    ) -> Vec<(SiloAddress, u64)> {
+        let silent = |t: &Tally| u64::try_from(now.since(t.silent_since()).as_millis());
+        self.suspects
+            .iter()
+            .filter(|(silo, _)| which(silo))
+            .map(|(silo, tally)| (*silo, silent(tally).unwrap_or(u64::MAX)))
+            .take(MAX_NAMED)
+            .collect()
+    }
+
+    pub(super) fn question(&self, suspects: Vec<(SiloAddress, u64)>) -> Arc<Message> {
+        let call = self.call;
+        Arc::new(Message::RollCall { call, suspects })
+    }
+
+    /// The next time at which something changes although nobody answers.
+    pub(super) fn next_wakeup(&self, ctx: &Ctx) -> MonoTime {
+        let now = ctx.mono();
+        let mut times = vec![
+            self.began + least_time(ctx),
+            self.began + self.timeout * 5 / 2,
+            self.next_round,
+        ];
+        if ctx.variant.calls == Calls::Everybody {
+            times.extend(self.next_repeat());
+            if !self.named.is_empty() {
+                times.push(self.began + self.timeout / 4);
+            }
+            if !self.silent_added {
+                times.push(self.began + self.timeout * 3 / 4);
+            }
+            for tally in self.suspects.values() {
+                times.push(tally.silent_since() + ctx.failure_window());
+                times.push(tally.added + self.timeout * 2);
+            }
+        }
+        let later = times.into_iter().filter(|at| *at > now).min();
+        later.unwrap_or(now + least_time(ctx))
+    }
+
+    pub(super) fn find(
+        &mut self,
+        ctx: &Ctx,
+        by: SiloAddress,
+        silo: &SiloAddress,
+        finding: Finding,
+    ) {
+        let Some(tally) = self.suspects.get_mut(silo).filter(|_| by != *silo) else {
+            return;
+        };
+        let now = ctx.mono();
+        tally.failed.remove(&by);
+        tally.reached.remove(&by);
+        tally.unknown.remove(&by);
+        match finding {
+            Finding::Reached => {
+                tally.reached.insert(by);
+            }
+            Finding::Unknown => {
+                tally.unknown.insert(by);
+            }
+            Finding::Failed {
+                silent_ms,
+                heard_ms,
+                refused,
+                consent,
+            } => {
+                let heard = heard_ms.map(|ms| now.minus(Duration::from_millis(ms)));
+                tally.heard = tally.heard.max(heard);
+                tally.failed.insert(
+                    by,
+                    Failing {
+                        at: now,
+                        since: now.minus(Duration::from_millis(silent_ms)),
+                        heard,
+                        refused,
+                        consent,
+                    },
+                );
+            }
+        }
+        // Whoever is asked, but for the suspect, and this silo.
+        let silos = self.asked.len() + usize::from(!self.asked.contains(silo));
+        tally.follow(silos, ctx.config.probe_period * 2, self.timeout);
+    }
+}

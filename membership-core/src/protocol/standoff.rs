@@ -1,0 +1,196 @@
+//! After a roll call without a majority: when to ask again. This bounds the load of a lasting fault
+//! (invariant P15).
+//!
+//! If most silos answered the call, it is repeated after a wait that doubles up to a minute. If they
+//! did not, no suspect can be voted out as long as nothing changes: then only a few of the silent
+//! silos are probed at these times. An answer of one of them, a new view, or a suspect that has
+//! become stale makes a full call again in both cases.
+//!
+//! Other silos tell what their calls gave. Each of them delays this silo's next call once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::message::{MAX_NAMED, Message};
+use super::timers::Timer;
+use crate::{MonoTime, SiloAddress};
+
+/// The longest wait.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How many of the silent silos are probed in a check.
+const CHECKED: usize = 10;
+
+#[derive(Debug, Default)]
+pub(crate) struct Standoff {
+    /// The suspects that the last call could not vote out.
+    silent: BTreeSet<SiloAddress>,
+    /// Those of them that were stale then.
+    stale: BTreeSet<SiloAddress>,
+    /// The version of the view then.
+    version: u64,
+    /// Whether more than half of those that were asked answered.
+    quorum: bool,
+    /// When the wait before the next call or check ends, how long it is, and when it began.
+    next: Option<(MonoTime, Duration, MonoTime)>,
+    /// Probes of the last check.
+    nonces: BTreeMap<u64, SiloAddress>,
+    /// One of the silent silos has answered.
+    broken: bool,
+    /// How many silos this one reached in its last call.
+    reached: usize,
+    /// Suspects of the calls of others, and until when this silo waits because of their results.
+    told: BTreeMap<SiloAddress, MonoTime>,
+    /// Who told a result since this silo's last call.
+    tellers: BTreeSet<SiloAddress>,
+    /// When another silo last told that its call gave no majority.
+    told_at: Option<MonoTime>,
+}
+
+impl Standoff {
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether the call of another silo has given no majority within this time.
+    pub(crate) fn was_told(&self, now: MonoTime, within: Duration) -> bool {
+        self.told_at.is_some_and(|at| now.since(at) <= within)
+    }
+
+    /// Whether a call about this suspect has to wait.
+    pub(crate) fn covers(&self, ctx: &Ctx, silo: &SiloAddress, is_stale: bool) -> bool {
+        let now = ctx.mono();
+        let known = self.silent.contains(silo);
+        if self.broken || self.version != ctx.base_version() {
+            // At most one call in a failure window all the same.
+            let soon = |(.., began): (_, _, MonoTime)| now < began + ctx.failure_window();
+            return known && self.next.is_some_and(soon);
+        }
+        if is_stale && !self.stale.contains(silo) {
+            return false;
+        }
+        if self.told.get(silo).is_some_and(|until| now < *until) {
+            return true;
+        }
+        match self.next {
+            Some(_) if !self.quorum => true,
+            Some((until, ..)) => known && now < until,
+            None => false,
+        }
+    }
+
+    /// Whether a suspect that is stale now was not in the last call.
+    pub(crate) fn has_become_stale(&self, silo: &SiloAddress) -> bool {
+        self.silent.contains(silo) && !self.stale.contains(silo)
+    }
+
+    /// Records the result of a call. Returns how long this silo waits, if there are suspects that
+    /// could not be voted out.
+    pub(crate) fn after_call(
+        &mut self,
+        ctx: &mut Ctx,
+        kept: &BTreeSet<SiloAddress>,
+        reached: usize,
+        quorum: bool,
+        stale: &BTreeSet<SiloAddress>,
+    ) -> Option<Duration> {
+        self.reached = reached;
+        self.nonces.clear();
+        self.tellers.clear();
+        self.told.clear();
+        if kept.is_empty() {
+            self.settle(ctx);
+            return None;
+        }
+        let again =
+            self.version == ctx.base_version() && kept.iter().any(|s| self.silent.contains(s));
+        let wait = match self.next {
+            Some((_, wait, _)) if again && !self.broken => (wait * 2).min(LONGEST),
+            _ => ctx.failure_window().min(LONGEST),
+        };
+        self.broken = false;
+        self.version = ctx.base_version();
+        self.silent.clone_from(kept);
+        self.stale = kept.intersection(stale).copied().collect();
+        self.quorum = quorum;
+        self.wait(ctx, wait);
+        Some(wait)
+    }
+
+    /// Waits for this time and up to a half more, so that of several silos one is the first.
+    fn wait(&mut self, ctx: &mut Ctx, wait: Duration) {
+        let until = wait + ctx.jitter(wait / 2);
+        self.next = Some((ctx.mono() + until, wait, ctx.mono()));
+        ctx.set_timer(Timer::Standoff, until);
+    }
+
+    /// Another silo's call gave no majority against these suspects.
+    pub(crate) fn on_result(
+        &mut self,
+        ctx: &mut Ctx,
+        from: SiloAddress,
+        suspects: &[SiloAddress],
+        reached: u32,
+        wait: Duration,
+    ) {
+        self.told_at = Some(ctx.mono());
+        let more = self.reached > usize::try_from(reached).unwrap_or(usize::MAX);
+        if more || !self.tellers.insert(from) {
+            return;
+        }
+        if self.next.is_none() {
+            self.version = ctx.base_version();
+        }
+        let until = ctx.mono() + wait.min(LONGEST);
+        for silo in suspects.iter().take(MAX_NAMED) {
+            if ctx.members.alive.binary_search(silo).is_ok() {
+                self.told.insert(*silo, until);
+            }
+        }
+        if suspects.iter().any(|s| self.silent.contains(s))
+            && let Some((at, ..)) = &mut self.next
+        {
+            let later = until + ctx.jitter(wait.min(LONGEST) / 2);
+            *at = later.max(*at);
+            let at = *at;
+            ctx.timers.set(Timer::Standoff, at);
+        }
+    }
+
+    /// Probes a few of the silent silos, if that is due.
+    pub(crate) fn check(&mut self, ctx: &mut Ctx) {
+        let Some((_, wait, _)) = self.next.filter(|(until, ..)| *until <= ctx.mono()) else {
+            return;
+        };
+        let is_alive = |s: &&SiloAddress| ctx.members.alive.binary_search(s).is_ok();
+        let mut silent: Vec<SiloAddress> = self.silent.iter().filter(is_alive).copied().collect();
+        self.nonces.clear();
+        for _ in 0..CHECKED.min(silent.len()) {
+            let silo = silent.swap_remove(ctx.below(silent.len()));
+            let nonce = ctx.random();
+            self.nonces.insert(nonce, silo);
+            ctx.send_to(silo, Message::Probe { nonce });
+        }
+        self.wait(ctx, (wait * 2).min(LONGEST));
+    }
+
+    /// Nobody is suspected any more.
+    pub(crate) fn settle(&mut self, ctx: &mut Ctx) {
+        self.silent.clear();
+        self.nonces.clear();
+        self.broken = false;
+        if self.next.take().is_some() {
+            ctx.timers.clear(Timer::Standoff);
+        }
+    }
+
+    /// Handles an answer to a probe of a check.
+    pub(crate) fn on_ack(&mut self, from: SiloAddress, nonce: u64) -> bool {
+        self.nonces.get(&nonce) == Some(&from)
+    }
+
+    pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
+        self.broken |= self.silent.remove(silo);
+        self.told.remove(silo);
+    }
+}

@@ -1,0 +1,246 @@
+//! Which silos make a majority.
+
+use super::*;
+use crate::SuspicionReason;
+
+#[test]
+fn more_than_half_that_failed_are_a_majority() {
+    let mut c = Calling::new(5).crash([5]);
+    c.start([5]);
+    let [verdict] = &c.end()[..] else {
+        panic!("no verdict")
+    };
+    assert_eq!(verdict.silo, silo(5));
+    assert_eq!(verdict.call.failed, (1..=4).map(silo).collect::<Vec<_>>());
+    assert_eq!((verdict.call.reached, verdict.call.sample), (0, None));
+    // The votes of all that consent, each written by the caller.
+    let votes = verdict.votes.iter().map(|v| (v.accuser, v.evidence.via));
+    let me = Some(silo(1));
+    let expected = [(silo(1), None), (silo(2), me), (silo(3), me), (silo(4), me)];
+    assert_eq!(votes.collect::<Vec<_>>(), expected);
+    let counted = verdict.votes[0].evidence.roll_call.unwrap();
+    assert_eq!(
+        (
+            counted.asked,
+            counted.failed,
+            counted.reached,
+            counted.silent
+        ),
+        (4, 4, 0, 0)
+    );
+    assert!(c.asked.contains(&silo(5)), "the suspect is asked, too");
+}
+
+#[test]
+fn silos_that_reach_the_suspect_keep_it() {
+    let mut c = Calling::new(5).split([1, 2], &[5]);
+    assert_eq!(c.lost([5]), silos([]));
+    assert!(c.elapsed() < secs(4), "it does not wait for a window");
+    let told: Silos = c.results.iter().map(|(to, ..)| *to).collect();
+    assert_eq!(told, silos([2, 3, 4]));
+    assert!(
+        c.results
+            .iter()
+            .all(|(_, s, n)| (s, *n) == (&silos([5]), 4))
+    );
+    // One more fails to reach it.
+    let mut c = Calling::new(5).split([1, 2, 3], &[5]);
+    assert_eq!(c.lost([5]), silos([5]));
+    assert_eq!(c.results.len(), 0);
+}
+
+#[test]
+fn unknown_and_silence_are_no_failures() {
+    let mut c = Calling::new(5).crash([5]);
+    c.said.insert((silo(3), silo(5)), Finding::Unknown);
+    c.cut.insert((silo(4), silo(1)));
+    c.cut.insert((silo(2), silo(1)));
+    assert_eq!(c.lost([5]), silos([]), "one failed of five");
+    c = Calling::new(5).crash([5]);
+    c.said.insert((silo(3), silo(5)), Finding::Unknown);
+    c.cut.insert((silo(4), silo(1)));
+    assert_eq!(c.lost([5]), silos([]), "two of five");
+}
+
+#[test]
+fn a_suspect_that_the_caller_reaches_itself_is_kept() {
+    let mut c = Calling::new(5).split([2, 3, 4], &[5]);
+    c.cut.insert((silo(5), silo(1)));
+    assert_eq!(c.lost([5]), silos([]));
+    let mut c = Calling::new(5).crash([5]);
+    c.said.insert((silo(1), silo(5)), Finding::Unknown);
+    assert_eq!(c.lost([5]), silos([]), "nor does one that cannot judge");
+}
+
+#[test]
+fn a_silo_that_does_not_consent_counts_but_its_vote_is_not_written() {
+    let mut c = Calling::new(5).crash([5]);
+    let Finding::Failed {
+        silent_ms,
+        heard_ms,
+        refused,
+        ..
+    } = failed_for(secs(9))
+    else {
+        panic!()
+    };
+    let consent = None;
+    let unwell = Finding::Failed {
+        silent_ms,
+        heard_ms,
+        refused,
+        consent,
+    };
+    c.said.insert((silo(2), silo(5)), unwell);
+    c.start([5]);
+    let verdict = c.end().remove(0);
+    assert!(verdict.call.failed.contains(&silo(2)));
+    let accusers: Vec<_> = verdict.votes.iter().map(|v| v.accuser).collect();
+    assert_eq!(accusers, [silo(1), silo(3), silo(4)]);
+}
+
+#[test]
+fn the_half_with_the_leader_is_a_majority() {
+    // Silo 1, which calls, became Active first.
+    let mut c = Calling::new(4).split([1, 2], &[3, 4]);
+    assert_eq!(c.lost([3]), silos([3, 4]));
+    let led_by = |first: u8| {
+        let since = |n: u8| if n == first { 0 } else { u64::from(n) };
+        let rows = (1..=4).map(|n| led((since(n), entry(silo(n), SiloStatus::Active))));
+        Calling::with_rows(rows.collect()).split([1, 2], &[3, 4])
+    };
+    assert_eq!(led_by(2).lost([3]), silos([3, 4]), "silo 2 leads");
+    assert_eq!(led_by(3).lost([3]), silos([]), "silo 3 leads");
+}
+
+#[test]
+fn the_smaller_side_of_a_split_votes_nobody_out() {
+    let mut c = Calling::new(7).split([1, 2, 3], &[4, 5, 6, 7]);
+    assert_eq!(c.lost([4, 5]), silos([]));
+    let mut c = Calling::new(7).split([1, 2, 3, 4], &[5, 6, 7]);
+    assert_eq!(c.lost([5]), silos([5, 6, 7]), "the larger side all of it");
+}
+
+#[test]
+fn two_active_silos_never_vote_each_other_out() {
+    let mut c = Calling::new(2).crash([2]);
+    assert_eq!(c.lost([2]), silos([]));
+    c = Calling::new(2).crash([2]);
+    c.stale = silos([2]);
+    assert_eq!(c.lost([2]), silos([2]), "unless its heartbeat is stale");
+}
+
+#[test]
+fn stale_silos_do_not_count() {
+    let mut c = Calling::new(7).crash([3, 4, 5, 7]);
+    assert_eq!(c.lost([7]), silos([]), "three of seven");
+    let mut c = Calling::new(7).crash([3, 4, 5, 7]);
+    c.stale = silos([3, 4]);
+    assert_eq!(c.lost([7]), silos([3, 4, 5, 7]), "three of five");
+}
+
+#[test]
+fn a_stale_suspect_needs_as_many_failures_as_votes() {
+    // Most silos of the cluster crashed.
+    let stale = |crashed: &[u8]| {
+        let mut c = Calling::new(7).crash(crashed.iter().copied());
+        c.stale = silos(crashed.iter().copied());
+        c
+    };
+    let mut c = stale(&[3, 4, 5, 6, 7]);
+    assert_eq!(c.lost([7]), silos([3, 4, 5, 6, 7]));
+    // Nobody who answers may reach it.
+    let mut c = stale(&[3, 4, 5, 6, 7]);
+    c.said.insert((silo(2), silo(7)), Finding::Reached);
+    assert_eq!(c.lost(3..=7), silos([3, 4, 5, 6]));
+    // Unknown hinders only where votes are missing.
+    let mut c = stale(&[7]);
+    for n in 3..=6 {
+        c.said.insert((silo(n), silo(7)), Finding::Unknown);
+    }
+    assert_eq!(c.lost([7]), silos([7]), "two failed, two votes are needed");
+    c.said.insert((silo(2), silo(7)), Finding::Unknown);
+    c.roll_call.standoff.clear();
+    assert_eq!(c.lost([7]), silos([]));
+}
+
+#[test]
+fn a_stale_suspect_waits_for_silos_that_are_only_slow() {
+    let mut c = Calling::new(4).crash([4]);
+    c.stale = silos([4]);
+    c.cut.extend([(silo(1), silo(3)), (silo(3), silo(1))]);
+    c.said.insert((silo(1), silo(3)), failed_for(secs(0)));
+    c.start([4]);
+    c.end();
+    assert!(
+        c.elapsed() >= secs(3 + 4),
+        "silo 3 has a failure window, too"
+    );
+}
+
+#[test]
+fn a_joining_suspect_is_judged_by_active_and_joining_silos() {
+    let rows = |joining: &[u8]| {
+        let mut rows = actives(1..=3);
+        let joining = joining.iter().map(|n| entry(silo(*n), SiloStatus::Joining));
+        rows.extend(joining);
+        (1..).zip(rows).map(led).collect()
+    };
+    let mut c = Calling::with_rows(rows(&[5, 6])).crash([6]);
+    assert_eq!(c.lost([6]), silos([6]));
+    assert!(c.asked.contains(&silo(5)));
+    // Here most of them reach it: those that join.
+    let mut c = Calling::with_rows(rows(&[4, 5, 6, 7, 8])).split(1..=3, &[6]);
+    assert_eq!(c.lost([6]), silos([]));
+    // An Active suspect is no matter of those that join.
+    let mut c = Calling::with_rows(rows(&[4, 5])).crash([3]);
+    assert_eq!(c.lost([3]), silos([3]));
+    assert!(!c.asked.contains(&silo(4)));
+}
+
+#[test]
+fn a_stuck_silo_is_voted_out_by_the_larger_side_though_it_answers() {
+    let stuck = |n: u8| {
+        let mut rows = actives(1..=n);
+        rows.push(entry(silo(9), SiloStatus::Joining));
+        Calling::with_rows((1..).zip(rows).map(led).collect())
+    };
+    let mut c = stuck(3);
+    c.start_against(&silos([9]), true);
+    let verdict = c.end().remove(0);
+    assert_eq!(verdict.votes[0].reason, SuspicionReason::Stuck);
+    let mut c = stuck(5).split([1, 2], &[3, 4, 5, 9]);
+    c.start_against(&silos([9]), true);
+    assert!(c.end().iter().all(|v| v.silo != silo(9)));
+}
+
+#[test]
+fn above_256_others_a_sample_is_asked() {
+    let big = |n: u16| SiloAddress::new(silo(1).ip(), 7_100 + n, 1);
+    let many = || Calling::among((0..400).map(big).collect());
+    let victim = big(399);
+    let mut c = many();
+    c.down.insert(victim);
+    c.start_against(&[victim].into(), false);
+    let verdict = c.end().remove(0);
+    let asked = c.asked.len();
+    assert!((256..=257).contains(&asked), "{asked} asked");
+    assert_eq!(verdict.call.sample, u32::try_from(asked).ok());
+    // Another call asks others.
+    let mut other = many();
+    other.ctx.random();
+    other.start_against(&[victim].into(), false);
+    other.end();
+    assert_ne!(c.asked, other.asked);
+    // Three fifths are a majority of all, and not two thirds of a sample.
+    let mut c = many();
+    c.cut.extend((0..240).map(|n| (big(n), victim)));
+    c.cut.insert((victim, big(0)));
+    c.start_against(&[victim].into(), false);
+    assert_eq!(c.end().len(), 0);
+    let mut c = many();
+    c.cut.extend((0..320).map(|n| (big(n), victim)));
+    c.cut.insert((victim, big(0)));
+    c.start_against(&[victim].into(), false);
+    assert_eq!(c.end().len(), 1, "four fifths are");
+}

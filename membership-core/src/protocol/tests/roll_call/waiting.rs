@@ -1,0 +1,253 @@
+//! What a call waits for, and who becomes a suspect of it.
+
+use super::*;
+
+#[test]
+fn nobody_is_lost_before_a_failure_window_has_passed() {
+    let mut c = Calling::new(5).crash([5]);
+    assert_eq!(c.lost([5]), silos([5]));
+    assert_eq!(c.elapsed(), ms(4_500), "since the first unanswered message");
+    // It had answered one of the others a second after it fell silent towards the caller: the first
+    // message after that is the caller's second probe, a timeout after its first.
+    let mut c = Calling::new(5).crash([5]);
+    let Finding::Failed {
+        silent_ms,
+        refused,
+        consent,
+        ..
+    } = failed_for(secs(1))
+    else {
+        panic!()
+    };
+    let heard = Finding::Failed {
+        silent_ms,
+        heard_ms: Some(2_000),
+        refused,
+        consent,
+    };
+    c.said.insert((silo(2), silo(5)), heard);
+    c.start([5]);
+    c.deliver();
+    c.said.clear();
+    assert_eq!(c.end().len(), 1);
+    assert_eq!(c.elapsed(), ms(1_500 + 4_500));
+    let rounds: Vec<_> = c.rounds.iter().map(|(at, _)| *at).collect();
+    // Twice more the one that has not answered the call, then everybody.
+    let asked_again = [ms(3_000 + 187), ms(3_000 + 750), ms(4_500)];
+    assert_eq!(rounds[0], ms(3_000));
+    let close = |(at, by): (&Duration, &Duration)| at.abs_diff(*by) <= ms(1);
+    let pairs = rounds[1..].iter().zip(&asked_again);
+    assert!(
+        rounds.len() == 4 && pairs.into_iter().all(close),
+        "{rounds:?}"
+    );
+}
+
+#[test]
+fn a_message_of_an_answerer_may_be_the_first_that_is_unanswered() {
+    // A message of one silo is not enough: the link may have been cut.
+    let mut c = Calling::new(5).crash([5]);
+    c.said.insert((silo(2), silo(5)), failed_for(secs(10)));
+    for n in [1, 3, 4] {
+        let said = failed_after(secs(3), secs(9));
+        c.said.insert((silo(n), silo(5)), said);
+    }
+    assert_eq!(c.lost([5]), silos([5]));
+    assert!(c.elapsed() >= ms(4_500), "{:?}", c.elapsed());
+    let mut c = Calling::new(5).crash([5]);
+    c.said.insert((silo(2), silo(5)), failed_for(secs(10)));
+    c.said.insert((silo(3), silo(5)), failed_for(secs(10)));
+    // It answered the others before that.
+    for n in [1, 4] {
+        let said = failed_after(secs(3), secs(9));
+        c.said.insert((silo(n), silo(5)), said);
+    }
+    assert_eq!(c.lost([5]), silos([5]));
+    assert!(c.elapsed() < secs(4), "{:?}", c.elapsed());
+}
+
+#[test]
+fn refused_connections_need_no_window() {
+    let refuses = |silos: &[u8]| {
+        let mut c = Calling::new(5).crash([5]);
+        for n in silos {
+            let Finding::Failed { consent, .. } = failed_for(secs(0)) else {
+                panic!()
+            };
+            let refused = Finding::Failed {
+                silent_ms: 100,
+                heard_ms: None,
+                refused: true,
+                consent,
+            };
+            c.said.insert((silo(*n), silo(5)), refused);
+        }
+        assert_eq!(c.lost([5]), silos_5());
+        c.elapsed()
+    };
+    assert!(
+        refuses(&[1, 2, 3]) < ms(3_200),
+        "a short while for the others"
+    );
+    assert_eq!(refuses(&[1, 2]), ms(4_500), "they must be a majority");
+}
+
+fn silos_5() -> Silos {
+    silos([5])
+}
+
+#[test]
+fn a_failure_counts_for_two_timeouts() {
+    let mut c = Calling::new(5).crash([5]);
+    c.start([5]);
+    c.deliver();
+    // From now on the others say nothing more, and the caller's own failure is not renewed.
+    pass_time(&mut c.ctx, ms(3_001));
+    c.cut.extend((2..=4).map(|n| (silo(n), silo(1))));
+    c.roll_call.look();
+    assert_eq!(c.end().len(), 0);
+}
+
+#[test]
+fn silos_that_do_not_answer_become_suspects_of_the_call() {
+    let mut c = Calling::new(9).crash([7, 8, 9]);
+    assert_eq!(c.lost([9]), silos([7, 8, 9]), "they leave together");
+    let (at, named) = c.rounds.iter().find(|(_, s)| s.len() == 3).unwrap();
+    assert_eq!(named, &silos([7, 8, 9]));
+    assert!(*at <= secs(3) + ms(1_125 + 100), "{at:?}");
+    assert!(c.elapsed() <= secs(3) + ms(4_600), "{:?}", c.elapsed());
+}
+
+#[test]
+fn silos_that_an_answerer_has_missed_become_suspects_when_asked_twice() {
+    let mut c = Calling::new(9).crash([8, 9]);
+    c.missed
+        .insert(silo(2), vec![silo(8), silo(3), silo(1), silo(77)]);
+    assert_eq!(c.lost([9]), silos([8, 9]));
+    let named: Silos = c.rounds.iter().flat_map(|(_, s)| s.clone()).collect();
+    // Neither the caller, nor one that has no row, nor one that answers itself.
+    assert_eq!(named, silos([8, 9]));
+    let (at, _) = c.rounds.iter().find(|(_, s)| s.contains(&silo(8))).unwrap();
+    assert!(*at <= secs(3) + ms(375 + 100), "{at:?}");
+}
+
+#[test]
+fn a_silo_that_has_answered_the_call_is_not_made_a_suspect() {
+    let mut c = Calling::new(5).crash([5]);
+    c.missed.insert(silo(4), vec![silo(2), silo(3)]);
+    c.start([5]);
+    c.deliver();
+    c.poll();
+    assert_eq!(c.end().len(), 1);
+    assert!(
+        c.rounds.iter().all(|(_, s)| *s == silos([5])),
+        "{:?}",
+        c.rounds
+    );
+}
+
+#[test]
+fn the_answer_of_a_suspect_clears_it() {
+    // It answers the call itself.
+    let mut c = Calling::new(5);
+    for n in 1..=4 {
+        c.said.insert((silo(n), silo(5)), failed_for(secs(9)));
+    }
+    assert_eq!(c.lost([5]), silos([]));
+    assert_eq!(c.results.len(), 0, "nobody is suspected any more");
+    // It answers a probe of the caller.
+    let mut c = Calling::new(5).crash([4, 5]);
+    c.start([4, 5]);
+    c.deliver();
+    c.roll_call.on_sign_of_life(&silo(5));
+    c.said.insert((silo(1), silo(5)), Finding::Reached);
+    let lost: Silos = c.end().into_iter().map(|v| v.silo).collect();
+    assert_eq!(lost, silos([4]));
+}
+
+#[test]
+fn a_suspect_that_dies_meanwhile_is_left_out() {
+    let mut c = Calling::new(5).crash([4, 5]);
+    c.start([4, 5]);
+    c.deliver();
+    let mut rows: Vec<_> = actives([1, 2, 3, 4]);
+    rows.push(entry(silo(5), SiloStatus::Dead));
+    believe(&mut c.ctx, snapshot(6, rows));
+    c.roll_call.look();
+    let lost: Silos = c.end().into_iter().map(|v| v.silo).collect();
+    assert_eq!(lost, silos([4]));
+}
+
+#[test]
+fn only_answers_to_this_call_count() {
+    let mut c = Calling::new(5).crash([2, 3, 4, 5]);
+    c.start([5]);
+    let call = sent(&mut c.ctx).into_iter().find_map(|(_, m)| match m {
+        Message::RollCall { call, .. } => Some(call),
+        _ => None,
+    });
+    let call = call.unwrap();
+    let began = Some(c.ctx.now.mono);
+    let mut answer = |from: u8, call| {
+        let findings = [(silo(5), failed_for(secs(9)))];
+        c.roll_call
+            .on_answer(&c.ctx, silo(from), call, &findings, &[])
+    };
+    assert_eq!(answer(2, call ^ 1), None, "of another call");
+    assert_eq!(answer(9, call), None, "by a silo that was not asked");
+    assert_eq!(answer(2, call), began);
+    assert_eq!(c.end().len(), 0, "two of five");
+}
+
+#[test]
+fn a_call_ends_although_nobody_answers() {
+    let mut c = Calling::new(5).crash([2, 3, 4, 5]);
+    assert_eq!(c.lost([5]), silos([]));
+    assert!(
+        c.elapsed() <= secs(3) + ms(4_500 + 3_000),
+        "{:?}",
+        c.elapsed()
+    );
+    assert!(c.ctx.timers.next().is_some(), "the standoff begins");
+}
+
+#[test]
+fn a_pause_ends_a_call_without_a_result() {
+    let mut c = Calling::new(5).crash([5]);
+    c.start([5]);
+    c.deliver();
+    c.roll_call.void(&mut c.ctx);
+    assert!(!c.roll_call.is_running() && c.ctx.timers.next().is_none());
+    assert_eq!(c.poll().len(), 0);
+}
+
+#[test]
+fn a_silo_that_was_asked_about_a_suspect_waits_with_its_own_call() {
+    let mut c = Calling::new(5);
+    let due = |c: &Calling, n| c.roll_call.is_due(&c.ctx, &silo(n), false);
+    assert!(due(&c, 5));
+    c.roll_call.hold(&c.ctx, silo(2), ms(2_250));
+    assert!(!due(&c, 5) && !due(&c, 4));
+    c.roll_call.wake(&mut c.ctx);
+    let by = c.ctx.timers.next().unwrap().since(c.ctx.now.mono);
+    assert_eq!(by, ms(2_250));
+    pass_time(&mut c.ctx, by);
+    assert!(due(&c, 5));
+}
+
+#[test]
+fn after_a_call_without_a_majority_the_next_waits_for_a_failure_window() {
+    let mut c = Calling::new(5).split([1], &[5]);
+    assert_eq!(c.lost([5]), silos([]));
+    c.roll_call.standoff.clear();
+    let mut waited = c.elapsed() - secs(3);
+    while !c.roll_call.is_due(&c.ctx, &silo(4), false) {
+        pass_time(&mut c.ctx, ms(1));
+        waited += ms(1);
+    }
+    let window = ms(4_500);
+    assert!(
+        waited >= window && waited <= window + ms(1),
+        "one without a majority: a failure window, not {waited:?}"
+    );
+}

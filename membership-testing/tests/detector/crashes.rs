@@ -1,0 +1,131 @@
+//! Processes and machines crash, one or many at one moment. All survivors learn of it soon, in few
+//! views.
+
+use std::error::Error;
+use std::time::Duration;
+
+use crate::stage::{Outcome, S, Stage, for_each, for_seeds, require, times};
+use membership_testing::ProcessId;
+
+/// How the victims end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Crash {
+    /// The processes only: their machines tell those who were connected, and refuse others.
+    Processes,
+    /// Their machines too: nobody is told anything.
+    Machines,
+}
+
+/// A cluster of which some silos have crashed at one moment.
+struct Crashed {
+    stage: Stage,
+    victims: Vec<ProcessId>,
+    survivors: Vec<ProcessId>,
+}
+
+impl Crashed {
+    fn of(seed: u64, silos: usize, victims: usize, how: Crash) -> Result<Self, Box<dyn Error>> {
+        let mut stage = Stage::set(seed, silos)?;
+        let victims = stage.draw(victims);
+        // At any time between two probes.
+        let time = stage.cluster.rng().between(S(0), S(10));
+        stage.cluster.run_for(time)?;
+        for victim in &victims {
+            match how {
+                Crash::Processes => stage.cluster.kill(*victim),
+                Crash::Machines => stage.cluster.crash_machine(*victim),
+            }
+        }
+        let survivors = stage.cluster.running();
+        Ok(Self {
+            stage,
+            victims,
+            survivors,
+        })
+    }
+
+    /// How long it takes until every survivor publishes exactly the survivors; at most five minutes.
+    fn until_known(&mut self) -> Result<Duration, Box<dyn Error>> {
+        let known = self.stage.until_settled(&self.survivors, S(300))?;
+        let all = &self.survivors;
+        self.stage.all_live(all)?;
+        known.ok_or_else(|| "not all survivors know after 5 minutes".into())
+    }
+
+    /// The commits in which victims left, each with how many.
+    fn views(&self) -> Vec<usize> {
+        let deaths = self.stage.deaths_since(S(0));
+        deaths.iter().map(Vec::len).collect()
+    }
+}
+
+/// Many of a hundred machines crash at one moment.
+fn many_machines_crash(seed: u64, victims: usize) -> Outcome {
+    let mut crashed = Crashed::of(seed, 100, victims, Crash::Machines)?;
+    let took = crashed.until_known()?;
+    let views = crashed.views();
+    println!("seed {seed}: {victims} of 100: known after {took:.1?}, in views of {views:?}");
+    require!(
+        views.iter().sum::<usize>() == crashed.victims.len(),
+        "{victims} crashed, but {views:?} left"
+    );
+    require!(took <= S(30), "the survivors knew only after {took:.1?}");
+    require!(views.len() <= 5, "the victims left in views of {views:?}");
+    crashed.stage.ends_well_for(&crashed.survivors)
+}
+
+#[test]
+#[ignore = "without a majority a death takes longer than this: three heartbeat periods"]
+fn half_of_all_machines_crash_at_one_moment() {
+    for_each(&[50], 0..5, many_machines_crash);
+}
+
+#[test]
+#[ignore = "without a majority a death takes longer than this: three heartbeat periods"]
+fn most_machines_crash_at_one_moment() {
+    for_each(&[80], 0..5, many_machines_crash);
+}
+
+#[test]
+fn a_tenth_of_all_machines_crash_at_one_moment() {
+    for_each(&[10], 0..10, many_machines_crash);
+}
+
+/// One process of five crashes, and its machine says so.
+fn a_process_crashes(seed: u64) -> Outcome {
+    let mut crashed = Crashed::of(seed, 5, 1, Crash::Processes)?;
+    let took = crashed.until_known()?;
+    println!("seed {seed}: known after {took:.2?}");
+    require!(took <= S(2), "the survivors knew only after {took:.1?}");
+    crashed.stage.ends_well_for(&crashed.survivors)
+}
+
+#[test]
+fn all_know_of_a_crashed_process_within_two_seconds() {
+    for_seeds(0..10, a_process_crashes);
+}
+
+/// One machine crashes, and nobody is told.
+fn a_machine_crashes(seed: u64, silos: usize) -> Result<Duration, Box<dyn Error>> {
+    Crashed::of(seed, silos, 1, Crash::Machines)?.until_known()
+}
+
+/// All survivors know of most crashes within 6 s, and of nearly all within 10 s.
+fn all_know_soon_of_a_crashed_machine(silos: usize) {
+    let what = format!("a machine of {silos} crashes");
+    let (median, p99) = times(&what, 0..50, |seed| a_machine_crashes(seed, silos));
+    assert!(
+        median <= S(6) && p99 <= S(10),
+        "{what}: {median:.1?}, {p99:.1?}"
+    );
+}
+
+#[test]
+fn four_survivors_know_soon_of_a_crashed_machine() {
+    all_know_soon_of_a_crashed_machine(5);
+}
+
+#[test]
+fn twenty_nine_survivors_know_soon_of_a_crashed_machine() {
+    all_know_soon_of_a_crashed_machine(30);
+}

@@ -1,0 +1,130 @@
+//! Processes stall, once or again and again, and go on. Short stalls kill nobody.
+
+use std::time::Duration;
+
+use crate::stage::{MS, Outcome, S, Stage, for_each, for_seeds, require};
+
+/// A silo answers probes again this long after its last stall. Before that it may have to read a
+/// slow table, and somebody has to probe it.
+const MUTE_AT_MOST: Duration = Duration::from_secs(6);
+
+/// A silo of five stalls, and stalls again while it reads the table after the first stall; each time
+/// for `low` to `high` percent of the failure window. Nobody else dies of that. The silo itself is
+/// not mute for long, and lives if each stall is shorter than the failure window.
+fn a_silo_stutters(seed: u64, low: u32, high: u32) -> Outcome {
+    let mut stage = Stage::set(seed, 5)?;
+    let silo = stage.draw(1)[0];
+    if stage.cluster.rng().chance(0.5) {
+        stage.cluster.slow_table(MS(200), S(1));
+    }
+    let window = stage.cluster.truth().config.failure_window;
+    let (least, most) = (window * low / 100, window * high / 100);
+    let first = stage.cluster.rng().between(least, most);
+    let second = stage.cluster.rng().between(least, most);
+    stage.cluster.stutter(silo, first, second);
+    stage.cluster.run_for(first + MS(600))?;
+    require!(
+        stage.cluster.is_paused(silo),
+        "{} did not stall again",
+        stage.name(silo)
+    );
+    while stage.cluster.is_paused(silo) {
+        stage.cluster.run_for(MS(10))?;
+    }
+    let resumed = stage.cluster.now();
+    stage.cluster.run_for(MUTE_AT_MOST)?;
+    let lives = stage.lost(&[silo]).is_empty();
+    let mute = stage.last_answer(silo) <= resumed;
+    println!("seed {seed}: stalls {first:.1?} and {second:.1?}, lives: {lives}, mute: {mute}");
+    require!(
+        !(lives && mute),
+        "{} is mute {MUTE_AT_MOST:?} after its last stall",
+        stage.name(silo)
+    );
+    stage.cluster.run_for(S(60))?;
+    let mut healthy = stage.silos.clone();
+    healthy.retain(|id| *id != silo || high < 100);
+    stage.ends_well_for(&healthy)
+}
+
+#[test]
+fn a_silo_that_stutters_briefly_lives_and_answers() {
+    for_seeds(0..20, |seed| a_silo_stutters(seed, 50, 95));
+}
+
+#[test]
+fn a_silo_that_stutters_for_long_harms_nobody_else() {
+    for_seeds(0..20, |seed| a_silo_stutters(seed, 95, 160));
+}
+
+/// Some silos of 20 stall at one moment, for four seconds.
+fn silos_stall_together(seed: u64, how_many: usize) -> Outcome {
+    let mut stage = Stage::set(seed, 20)?;
+    for silo in stage.draw(how_many) {
+        stage.cluster.pause(silo, S(4));
+    }
+    stage.cluster.run_for(S(120))?;
+    let all = stage.silos.clone();
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn nobody_dies_of_a_stall_of_four_seconds() {
+    for_each(&[1, 10, 20], 0..10, silos_stall_together);
+}
+
+/// A machine crashes while another silo stalls for four seconds: only the crashed one dies.
+fn a_silo_stalls_beside_a_crash(seed: u64) -> Outcome {
+    let mut stage = Stage::set(seed, 10)?;
+    let drawn = stage.draw(2);
+    let offset = stage.cluster.rng().between(S(0), S(8));
+    stage.cluster.crash_machine(drawn[0]);
+    stage.cluster.run_for(offset)?;
+    stage.cluster.pause(drawn[1], S(4));
+    stage.cluster.run_for(S(120))?;
+    let mut others = stage.silos.clone();
+    others.retain(|id| *id != drawn[0]);
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn a_stall_beside_a_crash_kills_nobody() {
+    for_seeds(0..20, a_silo_stalls_beside_a_crash);
+}
+
+/// The executor of one silo starves in bursts of less than half a failure window, for five minutes.
+fn an_executor_starves(seed: u64) -> Outcome {
+    let mut stage = Stage::set(seed, 7)?;
+    let silo = stage.draw(1)[0];
+    let window = stage.cluster.truth().config.failure_window;
+    stage.cluster.starve(silo, window * 45 / 100, S(300));
+    stage.cluster.run_for(S(360))?;
+    let all = stage.silos.clone();
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn nobody_dies_of_a_starving_executor() {
+    for_seeds(0..10, an_executor_starves);
+}
+
+/// Nobody can dial one silo of seven, which still sends: it leaves, and nobody else does.
+fn a_silo_loses_its_listener(seed: u64) -> Outcome {
+    let mut stage = Stage::set(seed, 7)?;
+    let silo = stage.draw(1)[0];
+    stage.cluster.lose_listener(silo);
+    stage.cluster.run_for(S(60))?;
+    require!(
+        !stage.lost(&[silo]).is_empty(),
+        "{} still lives",
+        stage.name(silo)
+    );
+    let mut others = stage.silos.clone();
+    others.retain(|id| *id != silo);
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn only_the_silo_without_a_listener_leaves() {
+    for_seeds(0..10, a_silo_loses_its_listener);
+}
