@@ -99,8 +99,8 @@ impl Answerer {
             let again = self.cases.get(silo).is_some_and(|c| c.failed_at.is_some());
             if let Some(finding) = self.at_once(ctx, prober, silo, silent, judge) {
                 findings.push((*silo, finding));
-                if let (Finding::Failed { .. }, Some(case)) = (finding, self.cases.get_mut(silo)) {
-                    case.told.push((caller, call));
+                if matches!(finding, Finding::Failed { .. }) {
+                    self.remember(ctx, prober, *silo, (caller, call));
                 }
                 continue;
             }
@@ -149,6 +149,28 @@ impl Answerer {
             missed,
         };
         ctx.reply(link, silo, answer);
+    }
+
+    /// Remembers who was told *failed*: a later answer of the suspect is told to them, too. What the
+    /// own probes of this silo found counts as a case that has ended.
+    fn remember(&mut self, ctx: &Ctx, prober: &Prober, silo: SiloAddress, told: (Caller, u64)) {
+        if self.cases.len() >= MAX_CASES && !self.cases.contains_key(&silo) {
+            return;
+        }
+        let now = ctx.mono();
+        let case = self.cases.entry(silo).or_insert_with(|| Case {
+            began: now,
+            timeout: Duration::ZERO,
+            nonces: Vec::new(),
+            probes: 1,
+            refused: 0,
+            failed_at: Some(prober.silence(&silo).map_or(now, |s| s.failed_at)),
+            waiting: Vec::new(),
+            told: Vec::new(),
+        });
+        if case.told.len() < MAX_CALLERS && !case.told.contains(&told) {
+            case.told.push(told);
+        }
     }
 
     /// What is known of a suspect that has been silent towards the caller for this time, without a

@@ -93,15 +93,16 @@ impl Running {
                 intent::needed_votes(v.snapshot(), with.stale) as usize
             });
             // A silo that may be slow for a moment is waited for: until it has said something of the
-            // suspect, is stale itself, or has been silent for a failure window, too.
+            // suspect, is stale itself, or has been silent or has known nothing for a failure window.
+            let patient = now.since(tally.added) >= ctx.failure_window();
             let told = |s: &SiloAddress| {
                 tally.failed.contains_key(s)
-                    || tally.unknown.contains(s)
+                    || (tally.unknown.contains(s) && patient)
                     || with.stale.contains(s)
                     || self.suspects.get(s).is_some_and(|other| {
                         now.since(other.silent_since()) >= ctx.failure_window()
                     })
-                    || (self.here.contains(s) && waited)
+                    || (self.here.contains(s) && !tally.unknown.contains(s) && waited)
             };
             let all = self.asked.iter().all(|s| s == silo || told(s));
             return match (tally.reached.is_empty(), all) {

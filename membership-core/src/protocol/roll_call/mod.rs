@@ -343,7 +343,7 @@ impl RollCall {
         let few = elapsed < least_time(ctx) && !running.suspects.is_empty();
         if ((open || !running.named.is_empty()) && elapsed < limit) || few {
             let due = now >= running.next_round;
-            let asked = due.then(|| (running.call, running.ask_further(ctx, &about)));
+            let asked = due.then(|| (running.call, running.ask_further(ctx, &about, with.stale)));
             ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
             return (Vec::new(), asked);
         }

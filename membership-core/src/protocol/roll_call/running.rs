@@ -99,6 +99,7 @@ impl Running {
         &mut self,
         ctx: &mut Ctx,
         about: &BTreeSet<SiloAddress>,
+        stale: &BTreeSet<SiloAddress>,
     ) -> Vec<(SiloAddress, u64)> {
         let now = ctx.mono();
         self.next_round = now + self.timeout;
@@ -107,14 +108,18 @@ impl Running {
             return named;
         }
         let message = self.question(named.clone());
-        let says_nothing = |by: &SiloAddress, tally: &Tally| {
+        // A stale suspect needs few votes: whoever did not know is asked again.
+        let says_nothing = |by: &SiloAddress, (of, tally): (&SiloAddress, &Tally)| {
             tally.failed.get(by).map_or_else(
-                || !tally.reached.contains(by) && !tally.unknown.contains(by),
+                || {
+                    let knows_not = tally.unknown.contains(by) && !stale.contains(of);
+                    !tally.reached.contains(by) && !knows_not
+                },
                 |failing| now.since(failing.at) >= self.timeout * 3 / 4,
             )
         };
         for silo in &self.here {
-            let tallies = about.iter().filter_map(|s| self.suspects.get(s));
+            let tallies = about.iter().filter_map(|s| self.suspects.get_key_value(s));
             if tallies.into_iter().any(|tally| says_nothing(silo, tally)) {
                 ctx.send_to(*silo, message.clone());
             }
@@ -160,6 +165,7 @@ impl Running {
             for tally in self.suspects.values() {
                 times.push(tally.silent_since() + ctx.failure_window());
                 times.push(tally.added + self.timeout * 2);
+                times.push(tally.added + ctx.failure_window());
             }
         }
         let later = times.into_iter().filter(|at| *at > now).min();

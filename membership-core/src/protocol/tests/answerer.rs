@@ -300,6 +300,10 @@ fn missed_probes_of_its_own_answer_at_once() {
         "{findings:?}"
     );
     assert_eq!(missed, &[silo(4)], "it names the other one itself");
+    // An answer that comes now is told at once: the caller may be about to vote.
+    a.hear(3);
+    let corrected = a.sent().1;
+    assert_eq!(corrected, [(8, vec![(silo(3), Finding::Reached)], vec![])]);
     // Neither a suspect that the call names nor the caller is named again.
     a.call(9, [3, 4]);
     assert_eq!(a.sent().1[0].2, []);
