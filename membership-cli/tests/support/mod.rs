@@ -198,22 +198,14 @@ impl Place {
     }
 
     pub fn entry(&self, table: &SqliteTable, silo: SiloAddress) -> Option<MembershipEntry> {
-        self.runtime
-            .block_on(table.read_all())
-            .unwrap()
-            .0
-            .rows
-            .get(&silo)
-            .cloned()
+        let (snapshot, _) = self.runtime.block_on(table.read_all()).unwrap();
+        snapshot.rows.get(&silo).cloned()
     }
 }
 
 pub fn silo(port: u16) -> SiloAddress {
-    SiloAddress::new(
-        [127, 0, 0, 1].into(),
-        port,
-        1_763_000_000_000 + u64::from(port),
-    )
+    let epoch = 1_763_000_000_000 + u64::from(port);
+    SiloAddress::new([127, 0, 0, 1].into(), port, epoch)
 }
 
 /// An Active silo that started ten minutes ago.
@@ -245,12 +237,8 @@ pub fn voted_out(port: u16, accusers: [u16; 2]) -> MembershipEntry {
     entry.suspicions = accusers
         .map(|accuser| Suspicion::new(silo(accuser), at, SuspicionReason::Silent, evidence.clone()))
         .into();
-    entry.death = Some(Death::new(
-        CauseOfDeath::Voted,
-        at,
-        Some(silo(accusers[0])),
-        1,
-    ));
+    let by = Some(silo(accusers[0]));
+    entry.death = Some(Death::new(CauseOfDeath::Voted, at, by, 1));
     entry
 }
 

@@ -94,10 +94,9 @@ impl Load {
 
     pub fn enter(&self, phase: Phase) {
         self.common.phase.store(phase as u64, Ordering::SeqCst);
-        self.common
-            .committed
-            .iter()
-            .for_each(|n| n.store(0, Ordering::SeqCst));
+        for commits in &self.common.committed {
+            commits.store(0, Ordering::SeqCst);
+        }
     }
 
     /// Ends the writers. No other client may have written to the table, which is read through
@@ -131,7 +130,7 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
                 is_of_the_same_history(known.as_ref(), &snapshot);
                 snapshot.token
             }
-            (Ok(other), None) => panic!("{other:?} to a client without a known version"),
+            (Ok(other), _) => panic!("{other:?} to a client that knows {known:?}"),
             (Err(e), _) => {
                 if another_table(&common, &e) {
                     known = None;
@@ -139,7 +138,6 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             }
-            (Ok(other), Some(_)) => panic!("{other:?}"),
         };
         let row = common.next.fetch_add(1, Ordering::SeqCst);
         let began = common.phase();
@@ -154,13 +152,12 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
                 }
                 Said::Committed(token)
             }
-            Ok(CommitOutcome::Conflict(_)) => Said::CertainlyNot,
             Err(e) if another_table(&common, &e) => {
                 known = None;
                 Said::CertainlyNot
             }
             Err(e) if e.next_step() == NextStep::FindOut => Said::Unknown,
-            Err(_) => Said::CertainlyNot,
+            Ok(CommitOutcome::Conflict(_)) | Err(_) => Said::CertainlyNot,
             Ok(other) => panic!("{other:?}"),
         };
         attempts.push(Attempt {
@@ -195,12 +192,9 @@ fn is_of_the_same_history(known: Option<&VersionToken>, now: &Snapshot) {
         now.version()
     );
     if known.version() > 0 && now.version() < known.version() + 16 {
-        let record = now
-            .version_row
-            .record(known.version())
-            .map(|record| record.id);
+        let record = now.version_row.record(known.version());
         assert_eq!(
-            record,
+            record.map(|record| record.id),
             Some(known.commit()),
             "after {known:?} a read shows another history"
         );
@@ -226,16 +220,17 @@ impl Ended {
 
     /// Rows and versions of acknowledged commits that are missing.
     pub fn lost(&self) -> Vec<u64> {
+        self.lost_until(Phase::Over)
+    }
+
+    fn lost_until(&self, last: Phase) -> Vec<u64> {
         let rows = self.rows();
-        let lost = self
-            .attempts
-            .iter()
-            .filter(|a| !rows.contains_key(&a.row))
-            .filter_map(|a| match &a.said {
-                Said::Committed(token) => Some(token.version()),
-                _ => None,
-            });
-        lost.collect()
+        let acknowledged = |a: &Attempt| match &a.said {
+            Said::Committed(token) if !rows.contains_key(&a.row) => Some(token.version()),
+            _ => None,
+        };
+        let attempts = self.attempts.iter().filter(|a| a.ended <= last);
+        attempts.filter_map(acknowledged).collect()
     }
 
     fn check(&self) {
@@ -268,24 +263,13 @@ impl Ended {
                 Said::Unknown => {}
             }
         }
-        let attempted: Vec<u64> = self.attempts.iter().map(|a| a.row).collect();
-        assert!(
-            rows.keys().all(|row| attempted.contains(row)),
-            "a row that no writer inserted"
-        );
+        let inserted = |row: &u64| self.attempts.iter().any(|a| a.row == *row);
+        assert!(rows.keys().all(inserted), "a row that no writer inserted");
         // The lost commits are the last ones that the dead server acknowledged, without a gap.
-        for attempt in self
-            .attempts
-            .iter()
-            .filter(|a| a.ended == Phase::Before && !rows.contains_key(&a.row))
-        {
-            if let Said::Committed(token) = &attempt.said {
-                assert!(
-                    token.version() > kept,
-                    "version {} is lost, and version {kept} is not",
-                    token.version()
-                );
-            }
-        }
+        let lost = self.lost_until(Phase::Before);
+        assert!(
+            lost.iter().all(|version| *version > kept),
+            "of {lost:?} all are lost, and version {kept} is not"
+        );
     }
 }
