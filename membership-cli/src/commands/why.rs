@@ -223,6 +223,10 @@ fn evidence(vote: &Suspicion) -> String {
     let mut parts = Vec::new();
     match vote.reason {
         SuspicionReason::Stuck => parts.push("Joining for too long".to_owned()),
+        SuspicionReason::Challenge => parts.push(
+            "a challenge, which does not count: no majority was left, and it must show that it writes"
+                .to_owned(),
+        ),
         _ => parts.push(format!(
             "{} in a row, the last after {}",
             count(e.misses as usize, "missed probe"),

@@ -18,6 +18,9 @@ use crate::{
 pub struct Observed {
     /// Silos whose heartbeat is stale.
     pub stale: BTreeSet<SiloAddress>,
+    /// Silos that did not write a heartbeat after they were challenged. They can be voted out like
+    /// stale ones, but count in majorities.
+    pub challenged: BTreeSet<SiloAddress>,
     /// Silos that answered the caller within the failure window. They are not stale, whatever
     /// `stale` says.
     pub answered: BTreeSet<SiloAddress>,

@@ -167,6 +167,7 @@ fn has_reason(suspect: &MembershipEntry, vote: &Suspicion) -> bool {
     match vote.reason {
         SuspicionReason::Silent => true,
         SuspicionReason::Stuck => suspect.status <= SiloStatus::Joining,
+        SuspicionReason::Challenge => false,
     }
 }
 
@@ -185,7 +186,8 @@ struct Ballot<'a, 'b> {
 impl<'a, 'b> Ballot<'a, 'b> {
     fn new(working: &'a Working<'b>, context: &'a Context<'b>, entry: &MembershipEntry) -> Self {
         // The deaths of this commit make no other death cheaper.
-        let needed = needed_votes(working.before(), &context.stale) as usize;
+        let expired = context.stale.union(&context.observed.challenged).copied();
+        let needed = needed_votes(working.before(), &expired.collect()) as usize;
         Self {
             working,
             context,
@@ -202,7 +204,9 @@ impl<'a, 'b> Ballot<'a, 'b> {
         let Some(call) = call else {
             return self.context.observed.without_calls;
         };
-        if self.context.stale.contains(silo) {
+        let expired =
+            self.context.stale.contains(silo) || self.context.observed.challenged.contains(silo);
+        if expired {
             return call.reached == 0;
         }
         let failed = call.failed.iter().copied().collect();

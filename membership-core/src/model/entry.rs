@@ -96,6 +96,9 @@ pub enum SuspicionReason {
     Silent,
     /// The silo has been Joining for longer than a join may take.
     Stuck,
+    /// Most silos do not answer, this one among them, so that no majority is left: it must show that
+    /// it still writes heartbeats. Such a vote does not count.
+    Challenge,
 }
 
 /// One vote against a silo, kept in the suspect's row.

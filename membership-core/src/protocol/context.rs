@@ -17,6 +17,7 @@ use super::notice::TableState;
 use super::notice::{Notice, Observation};
 use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
+use crate::SuspicionReason;
 use crate::config::timeout_in;
 use crate::hooks::ProtocolVariant;
 use crate::{
@@ -189,6 +190,20 @@ impl Ctx {
             .sighted(&suspect, vote)
             .is_some_and(|when| self.mono().since(when) <= expiry)
             || self.now.wall.distance(vote.at) <= expiry
+    }
+
+    /// Whether an Active silo challenges this one: it must show that it writes heartbeats.
+    pub(crate) fn is_challenged(&self, silo: &SiloAddress) -> bool {
+        let active = |s: &SiloAddress| self.members.active.binary_search(s).is_ok();
+        self.members.accused.binary_search(silo).is_ok()
+            && self.confirmed_entry(silo).is_some_and(|e| {
+                e.suspicions.iter().any(|v| {
+                    v.reason == SuspicionReason::Challenge
+                        && active(&v.accuser)
+                        && !v.accuser.same_endpoint(silo)
+                        && self.is_fresh(*silo, v)
+                })
+            })
     }
 
     pub(crate) fn version(&self) -> u64 {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::answerer::{Answerer, Judge};
 use super::callers::Callers;
+use super::challenge::Challenges;
 use super::cleaner::Cleaner;
 use super::contacts::PassedOver;
 use super::context::Ctx;
@@ -43,6 +44,7 @@ pub struct Protocol {
     pub(super) roll_call: RollCall,
     pub(super) voter: Voter,
     pub(super) staleness: Staleness,
+    pub(super) challenges: Challenges,
     pub(super) monitor: Monitor,
     pub(super) disseminator: Disseminator,
     pub(super) successors: rings::Successors,
@@ -54,6 +56,10 @@ pub struct Protocol {
     pub(super) pause: Pause,
     /// Silos whose heartbeat is stale and that do not answer, as of the last check.
     pub(super) stale: BTreeSet<SiloAddress>,
+    /// Challenged silos that have written no heartbeat since and do not answer.
+    pub(super) challenged: BTreeSet<SiloAddress>,
+    /// The challenged silos whose heartbeats this silo reads.
+    pub(super) waits_for: BTreeSet<SiloAddress>,
     /// The heartbeats of the last read; used for rows that were abandoned long ago.
     pub(super) last_heartbeats: Heartbeats,
     pub(super) evictions: BTreeMap<IntentId, RequestId>,
@@ -88,6 +94,7 @@ impl Protocol {
             roll_call: RollCall::default(),
             voter: Voter::default(),
             staleness: Staleness::default(),
+            challenges: Challenges::default(),
             monitor: Monitor::default(),
             disseminator: Disseminator::default(),
             successors: rings::Successors::default(),
@@ -97,6 +104,8 @@ impl Protocol {
             cleaner: Cleaner::default(),
             pause: Pause::default(),
             stale: BTreeSet::new(),
+            challenged: BTreeSet::new(),
+            waits_for: BTreeSet::new(),
             last_heartbeats: Heartbeats::default(),
             evictions: BTreeMap::new(),
             refreshing: BTreeSet::new(),

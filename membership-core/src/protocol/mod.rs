@@ -28,6 +28,7 @@
 
 mod answerer;
 mod callers;
+mod challenge;
 mod cleaner;
 mod commands;
 mod contacts;

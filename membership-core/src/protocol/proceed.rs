@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::challenge::BETWEEN_READS;
 use super::contacts::PassedOver;
 use super::io::Effect;
 use super::joiner::Step;
@@ -37,6 +38,7 @@ impl Protocol {
             return;
         }
         self.publish();
+        self.look_at_challenges();
         self.arm_fast_read();
     }
 
@@ -45,8 +47,10 @@ impl Protocol {
     pub(super) fn pump(&mut self) -> bool {
         let stale = self.stale.clone();
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
+        let challenged = self.challenged.clone();
         let input = VoterInput {
             stale: &stale,
+            challenged: &challenged,
             deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
             score: self.monitor.score(),
             local: self.monitor.local(),
@@ -95,6 +99,7 @@ impl Protocol {
             }
             Observed {
                 stale,
+                challenged,
                 answered,
                 first_seen,
                 without_calls: self.ctx.variant.calls != Calls::Everybody,
@@ -122,11 +127,14 @@ impl Protocol {
             .min(self.ctx.config.max_probe_timeout);
         let with = Electorate {
             stale: input.stale,
+            challenged: input.challenged,
             score: input.score,
             timeout,
         };
         let (verdicts, mut asked) = self.roll_call.poll(&mut self.ctx, &with);
         self.voter.on_verdicts(verdicts);
+        let challenges = self.roll_call.take_challenges();
+        self.voter.on_challenges(self.ctx.mono(), challenges);
         if asked.is_none() && self.ctx.variant.calls != Calls::Nobody {
             let ToAsk { suspects, named } =
                 self.voter
@@ -166,6 +174,7 @@ impl Protocol {
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
         VoterInput {
             stale: &self.stale,
+            challenged: &self.challenged,
             deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
             score: self.monitor.score(),
             local: self.monitor.local(),
@@ -173,7 +182,18 @@ impl Protocol {
     }
 
     pub(super) fn arm_fast_read(&mut self) {
-        if self.ctx.timers.is_set(Timer::FastRead) || self.ctx.table_changed() {
+        if self.ctx.table_changed() {
+            return;
+        }
+        if !self.waits_for.is_empty() {
+            let next = self.last_fast_read.map(|t| t + BETWEEN_READS);
+            let at = self.ctx.mono().max(next.unwrap_or_default());
+            if self.ctx.timers.at(Timer::FastRead).is_none_or(|t| t > at) {
+                self.ctx.timers.set(Timer::FastRead, at);
+            }
+            return;
+        }
+        if self.ctx.timers.is_set(Timer::FastRead) {
             return;
         }
         let passed = PassedOver {

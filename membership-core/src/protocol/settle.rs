@@ -122,6 +122,9 @@ impl Protocol {
             &self.ctx.members.alive,
             period,
         );
+        let (now, me) = (self.ctx.now.mono, self.ctx.me);
+        self.challenges
+            .on_read(sent, now, &heartbeats, &self.waits_for, &me);
         self.last_heartbeats = heartbeats;
         self.judge_staleness();
     }
@@ -322,6 +325,8 @@ impl Protocol {
     fn table_failed(&mut self, sent: MonoTime, error: &TableError) {
         self.ctx.table.failing_since.get_or_insert(sent);
         self.staleness.reset();
+        self.challenges.reset();
+        self.challenged.clear();
         if !self.stale.is_empty() {
             self.stale.clear();
             self.dirty = true;

@@ -23,8 +23,9 @@ const CHECKED: usize = 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct Standoff {
-    /// The suspects that the last call could not vote out.
-    silent: BTreeSet<SiloAddress>,
+    /// The suspects that the last call could not vote out, and since when they have been suspects of
+    /// calls without an answer.
+    silent: BTreeMap<SiloAddress, MonoTime>,
     /// Those of them that were stale then.
     stale: BTreeSet<SiloAddress>,
     /// The version of the view then.
@@ -60,7 +61,7 @@ impl Standoff {
     /// Whether a call about this suspect has to wait.
     pub(crate) fn covers(&self, ctx: &Ctx, silo: &SiloAddress, is_stale: bool) -> bool {
         let now = ctx.mono();
-        let known = self.silent.contains(silo);
+        let known = self.silent.contains_key(silo);
         if self.broken || self.version != ctx.base_version() {
             // At most one call in a failure window all the same.
             let soon = |(.., began): (_, _, MonoTime)| now < began + ctx.failure_window();
@@ -79,9 +80,14 @@ impl Standoff {
         }
     }
 
+    /// Since when this silo has been a suspect of calls without an answer.
+    pub(crate) fn asked_since(&self, silo: &SiloAddress) -> Option<MonoTime> {
+        self.silent.get(silo).copied()
+    }
+
     /// Whether a suspect that is stale now was not in the last call.
     pub(crate) fn has_become_stale(&self, silo: &SiloAddress) -> bool {
-        self.silent.contains(silo) && !self.stale.contains(silo)
+        self.silent.contains_key(silo) && !self.stale.contains(silo)
     }
 
     /// Records the result of a call. Returns how long this silo waits, if there are suspects that
@@ -89,7 +95,7 @@ impl Standoff {
     pub(crate) fn after_call(
         &mut self,
         ctx: &mut Ctx,
-        kept: &BTreeSet<SiloAddress>,
+        kept: &BTreeMap<SiloAddress, MonoTime>,
         reached: usize,
         quorum: bool,
         stale: &BTreeSet<SiloAddress>,
@@ -103,7 +109,7 @@ impl Standoff {
             return None;
         }
         let again =
-            self.version == ctx.base_version() && kept.iter().any(|s| self.silent.contains(s));
+            self.version == ctx.base_version() && kept.keys().any(|s| self.silent.contains_key(s));
         let wait = match self.next {
             Some((_, wait, _)) if again && !self.broken => (wait * 2).min(LONGEST),
             _ => ctx.failure_window().min(LONGEST),
@@ -111,7 +117,11 @@ impl Standoff {
         self.broken = false;
         self.version = ctx.base_version();
         self.silent.clone_from(kept);
-        self.stale = kept.intersection(stale).copied().collect();
+        self.stale = stale
+            .iter()
+            .filter(|s| kept.contains_key(s))
+            .copied()
+            .collect();
         self.quorum = quorum;
         self.wait(ctx, wait);
         Some(wait)
@@ -147,7 +157,7 @@ impl Standoff {
                 self.told.insert(*silo, until);
             }
         }
-        if suspects.iter().any(|s| self.silent.contains(s))
+        if suspects.iter().any(|s| self.silent.contains_key(s))
             && let Some((at, ..)) = &mut self.next
         {
             let later = until + ctx.jitter(wait.min(LONGEST) / 2);
@@ -163,7 +173,7 @@ impl Standoff {
             return;
         };
         let is_alive = |s: &&SiloAddress| ctx.members.alive.binary_search(s).is_ok();
-        let mut silent: Vec<SiloAddress> = self.silent.iter().filter(is_alive).copied().collect();
+        let mut silent: Vec<SiloAddress> = self.silent.keys().filter(is_alive).copied().collect();
         self.nonces.clear();
         for _ in 0..CHECKED.min(silent.len()) {
             let silo = silent.swap_remove(ctx.below(silent.len()));
@@ -190,7 +200,7 @@ impl Standoff {
     }
 
     pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
-        self.broken |= self.silent.remove(silo);
+        self.broken |= self.silent.remove(silo).is_some();
         self.told.remove(silo);
     }
 }

@@ -27,6 +27,27 @@ impl Protocol {
             self.stale = stale;
             self.dirty = true;
         }
+        let still = self.challenges.standing_still(now, &settings);
+        let challenged: BTreeSet<SiloAddress> = still
+            .filter(|s| self.waits_for.contains(s) && counts(s))
+            .collect();
+        self.challenged = challenged;
+    }
+
+    /// Which challenged silos this silo waits for: none, unless its last roll call reached no
+    /// majority. A silo that is challenged, or waits for others, writes heartbeats more often.
+    pub(super) fn look_at_challenges(&mut self) {
+        let ctx = &self.ctx;
+        let me_too = ctx.is_challenged(&ctx.me);
+        self.waits_for.clear();
+        if ctx.is_active() && self.roll_call.is_outnumbered() {
+            let accused = ctx.members.accused.iter();
+            let others = accused.filter(|s| **s != ctx.me && ctx.is_challenged(s));
+            self.waits_for.extend(others.copied());
+        }
+        self.challenged.retain(|s| self.waits_for.contains(s));
+        let hurried = me_too || !self.waits_for.is_empty();
+        self.heartbeat_writer.hurry(&mut self.ctx, hurried);
     }
 
     /// Active silos with a fresh vote against this silo.
@@ -82,7 +103,9 @@ impl Protocol {
         self.roll_call.void(&mut self.ctx);
         self.answerer.void(&mut self.ctx);
         self.staleness.reset();
+        self.challenges.reset();
         self.stale.clear();
+        self.challenged.clear();
         self.voter.reset(now);
         self.monitor.reset();
         self.dirty = true;

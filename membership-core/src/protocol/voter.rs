@@ -8,7 +8,7 @@ use super::prober::{Prober, Suspect};
 use super::roll_call::{RollCall, Verdict};
 use crate::hooks::Calls;
 use crate::intent::{Action, Call, Intent};
-use crate::{IntentId, MonoTime, SiloAddress, SuspicionReason};
+use crate::{IntentId, MonoTime, SiloAddress, Suspicion, SuspicionReason};
 
 #[derive(Debug, Default)]
 pub(crate) struct Voter {
@@ -16,6 +16,8 @@ pub(crate) struct Voter {
     verdicts: BTreeMap<SiloAddress, Verdict>,
     /// When a vote of this silo against each silo was last written.
     voted: BTreeMap<SiloAddress, MonoTime>,
+    /// Challenges of the last roll calls, and when each ended.
+    challenges: BTreeMap<SiloAddress, (MonoTime, Suspicion)>,
     /// Since when this silo sees each silo Joining.
     joining: BTreeMap<SiloAddress, MonoTime>,
     /// The earliest of these times: nothing is checked until it is old enough.
@@ -25,10 +27,19 @@ pub(crate) struct Voter {
 /// The inputs of the voter.
 pub(crate) struct VoterInput<'a> {
     pub(crate) stale: &'a BTreeSet<SiloAddress>,
+    /// Challenged silos that have written no heartbeat since.
+    pub(crate) challenged: &'a BTreeSet<SiloAddress>,
     /// All probed silos are silent: only stale silos may be accused.
     pub(crate) deaf: bool,
     pub(crate) score: u8,
     pub(crate) local: u8,
+}
+
+impl VoterInput<'_> {
+    /// Whether the silo does not write heartbeats.
+    fn is_expired(&self, silo: &SiloAddress) -> bool {
+        self.stale.contains(silo) || self.challenged.contains(silo)
+    }
 }
 
 /// Whom to ask about in a roll call.
@@ -44,6 +55,7 @@ impl Voter {
     /// Discards all earlier observations.
     pub(crate) fn reset(&mut self, now: MonoTime) {
         self.verdicts.clear();
+        self.challenges.clear();
         for since in self.joining.values_mut() {
             *since = now;
         }
@@ -60,6 +72,7 @@ impl Voter {
         self.joining_since = self.joining.values().min().copied();
         let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
         self.verdicts.retain(|s, _| alive(s));
+        self.challenges.retain(|s, _| alive(s));
         self.voted.retain(|s, _| alive(s));
     }
 
@@ -69,8 +82,20 @@ impl Voter {
         }
     }
 
+    /// Suspects of a call that reached no majority.
+    pub(crate) fn on_challenges(
+        &mut self,
+        now: MonoTime,
+        challenges: Vec<(SiloAddress, Suspicion)>,
+    ) {
+        for (silo, vote) in challenges {
+            self.challenges.insert(silo, (now, vote));
+        }
+    }
+
     /// A silo answered: what was found of it no longer holds.
     pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
+        self.challenges.remove(silo);
         let silent = |v: &Verdict| v.votes.iter().all(|v| v.reason == SuspicionReason::Silent);
         if self.verdicts.get(silo).is_some_and(silent) {
             self.verdicts.remove(silo);
@@ -91,7 +116,7 @@ impl Voter {
     /// Whether this silo may accuse this one: with a local reason to doubt itself, or if it hears
     /// nobody, only stale silos.
     fn may_judge(input: &VoterInput<'_>, silo: &SiloAddress) -> bool {
-        (input.local == 0 && !input.deaf) || input.stale.contains(silo)
+        (input.local == 0 && !input.deaf) || input.is_expired(silo)
     }
 
     /// Silos that have been Joining for too long.
@@ -106,7 +131,8 @@ impl Voter {
             .map(|(silo, _)| *silo)
     }
 
-    /// All silos that this silo suspects now, and may accuse.
+    /// All silos that this silo suspects now, and may ask about. A silo that hears nobody asks as
+    /// well: it may be the only one left.
     fn suspects(ctx: &Ctx, prober: &Prober, input: &VoterInput<'_>) -> Vec<Suspect> {
         if !Self::may_accuse(ctx) {
             return Vec::new();
@@ -116,7 +142,7 @@ impl Voter {
         all.retain(|s| {
             // Nothing that was found before the table recovered counts.
             recovered.is_none_or(|t| s.failed_at >= t)
-                && Self::may_judge(input, &s.silo)
+                && (input.local == 0 || input.is_expired(&s.silo))
                 && ctx.members.alive.binary_search(&s.silo).is_ok()
         });
         all
@@ -148,7 +174,8 @@ impl Voter {
             })
             .collect();
         let few = ctx.members.active.len() <= 2;
-        all.retain(|s, _| !few || input.stale.contains(s));
+        // There is no majority to ask for, so they are asked about once, to be challenged.
+        all.retain(|s, _| !few || input.is_expired(s) || !ctx.is_challenged(s));
         if input.local == 0 && !input.deaf {
             for silo in self.stuck(ctx) {
                 all.entry(silo).or_insert((ctx.mono(), true));
@@ -167,7 +194,7 @@ impl Voter {
             self.voted.get(s).is_some_and(recent)
                 || self.verdicts.get(s).is_some_and(|v| recent(&v.at))
         };
-        let due = |s: &SiloAddress| !done(s) && roll_call.is_due(ctx, s, input.stale.contains(s));
+        let due = |s: &SiloAddress| !done(s) && roll_call.is_due(ctx, s, input.is_expired(s));
         if !all.keys().any(due) {
             if !all.keys().all(done) {
                 roll_call.wake(ctx);
@@ -215,15 +242,28 @@ impl Voter {
             })
             .cloned()
             .collect();
-        due.into_iter()
-            .map(|verdict| {
-                let action = Action::Suspect {
-                    suspect: verdict.silo,
-                    votes: verdict.votes,
-                    call: Some(verdict.call),
-                };
-                Intent::new(IntentId::new(ctx.random_id()), Some(ctx.me), action)
-            })
+        let challenges = self.challenges.iter().filter(|(silo, (at, _))| {
+            now.since(*at) <= window && input.local == 0 && !ctx.is_challenged(silo)
+        });
+        let challenges: Vec<(SiloAddress, Suspicion)> = challenges
+            .map(|(silo, (_, vote))| (*silo, vote.clone()))
+            .collect();
+        let challenges = challenges
+            .into_iter()
+            .map(|(suspect, vote)| Action::Suspect {
+                suspect,
+                votes: vec![vote],
+                call: Some(Call::default()),
+            });
+        let votes = due.into_iter().map(|verdict| Action::Suspect {
+            suspect: verdict.silo,
+            votes: verdict.votes,
+            call: Some(verdict.call),
+        });
+        let actions: Vec<Action> = votes.chain(challenges).collect();
+        actions
+            .into_iter()
+            .map(|action| Intent::new(IntentId::new(ctx.random_id()), Some(ctx.me), action))
             .collect()
     }
 
@@ -238,7 +278,9 @@ impl Voter {
         let mut suspects = Self::suspects(ctx, prober, input);
         suspects.retain(|s| {
             let voted = |at: &MonoTime| now.since(*at) < window;
-            !s.evidence_of_life && !self.voted.get(&s.silo).is_some_and(voted)
+            Self::may_judge(input, &s.silo)
+                && !s.evidence_of_life
+                && !self.voted.get(&s.silo).is_some_and(voted)
         });
         suspects
             .into_iter()
@@ -265,6 +307,6 @@ impl Voter {
             && prober
                 .suspects(ctx, input.score)
                 .iter()
-                .any(|s| !input.stale.contains(&s.silo))
+                .any(|s| !input.is_expired(&s.silo))
     }
 }

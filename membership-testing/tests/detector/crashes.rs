@@ -75,13 +75,12 @@ fn many_machines_crash(seed: u64, victims: usize) -> Outcome {
 }
 
 #[test]
-#[ignore = "without a majority a death takes longer than this: three heartbeat periods"]
 fn half_of_all_machines_crash_at_one_moment() {
     for_each(&[50], 0..5, many_machines_crash);
 }
 
 #[test]
-#[ignore = "without a majority a death takes longer than this: three heartbeat periods"]
+#[ignore = "up to 30.3 s in some runs"]
 fn most_machines_crash_at_one_moment() {
     for_each(&[80], 0..5, many_machines_crash);
 }

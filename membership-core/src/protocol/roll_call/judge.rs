@@ -84,13 +84,14 @@ impl Running {
             };
         }
         let silent = now.since(tally.silent_since()) >= ctx.failure_window();
-        if with.stale.contains(silo) {
+        if with.is_expired(silo) {
             let votes = 1 + self
                 .failing(now, tally)
                 .filter(|(s, f)| **s != ctx.me && f.consent.is_some())
                 .count();
             let needed = ctx.base.as_ref().map_or(usize::MAX, |v| {
-                intent::needed_votes(v.snapshot(), with.stale) as usize
+                let expired = with.stale.union(with.challenged).copied().collect();
+                intent::needed_votes(v.snapshot(), &expired) as usize
             });
             // A silo that may be slow for a moment is waited for: until it has said something of the
             // suspect, is stale itself, or has been silent or has known nothing for a failure window.
@@ -98,7 +99,7 @@ impl Running {
             let told = |s: &SiloAddress| {
                 tally.failed.contains_key(s)
                     || (tally.unknown.contains(s) && patient)
-                    || with.stale.contains(s)
+                    || with.is_expired(s)
                     || self.suspects.get(s).is_some_and(|other| {
                         now.since(other.silent_since()) >= ctx.failure_window()
                     })
@@ -135,6 +136,28 @@ impl Running {
         }
     }
 
+    /// The vote with which this silo challenges a suspect that nobody reached, in a call to which no
+    /// majority answered.
+    pub(super) fn challenge(
+        &self,
+        ctx: &Ctx,
+        silo: SiloAddress,
+        tally: &Tally,
+        with: &Electorate<'_>,
+    ) -> Option<Suspicion> {
+        let failed = self.failing(ctx.mono(), tally).any(|(s, _)| *s == ctx.me);
+        if !failed || tally.stuck || !tally.reached.is_empty() || with.is_expired(&silo) {
+            return None;
+        }
+        let mut vote = self
+            .verdict(ctx, silo, tally, with)
+            .votes
+            .into_iter()
+            .next()?;
+        vote.reason = SuspicionReason::Challenge;
+        Some(vote)
+    }
+
     pub(super) fn verdict(
         &self,
         ctx: &Ctx,
@@ -162,7 +185,7 @@ impl Running {
         } else {
             SuspicionReason::Silent
         };
-        let is_stale = with.stale.contains(&silo);
+        let is_stale = with.is_expired(&silo);
         let vote =
             |accuser: SiloAddress, consent: Consent, health: u8, via: Option<SiloAddress>| {
                 Suspicion {

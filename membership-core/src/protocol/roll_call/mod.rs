@@ -23,7 +23,7 @@ use super::standoff::Standoff;
 use super::timers::Timer;
 use crate::hooks::Calls;
 use crate::intent::{self, Count};
-use crate::{MonoTime, SiloAddress};
+use crate::{MonoTime, SiloAddress, Suspicion};
 use judge::Judgement;
 pub(crate) use judge::Verdict;
 use running::Running;
@@ -48,6 +48,10 @@ pub(crate) struct RollCall {
     fruitless: u32,
     /// The calls of others.
     held: Held,
+    /// No majority answered the last call.
+    outnumbered: bool,
+    /// Whom to challenge after it.
+    challenges: Vec<(SiloAddress, Suspicion)>,
 }
 
 /// The calls of others under way: this silo waits for their results, because it tells them what it
@@ -64,12 +68,19 @@ struct Held {
 /// Who counts, and how this silo is.
 pub(crate) struct Electorate<'a> {
     pub(crate) stale: &'a BTreeSet<SiloAddress>,
+    /// Challenged silos that have written no heartbeat since. They count in majorities.
+    pub(crate) challenged: &'a BTreeSet<SiloAddress>,
     pub(crate) score: u8,
     /// How long an answer may take.
     pub(crate) timeout: Duration,
 }
 
 impl Electorate<'_> {
+    /// Whether a silo writes no heartbeats: it can be voted out without a majority.
+    fn is_expired(&self, silo: &SiloAddress) -> bool {
+        self.stale.contains(silo) || self.challenged.contains(silo)
+    }
+
     /// Whether these silos are enough to vote out a suspect: the rule of
     /// [`is_majority`](intent::is_majority), by the lists of the confirmed view.
     fn majority<'a>(
@@ -111,8 +122,19 @@ impl RollCall {
         self.running.is_some()
     }
 
+    /// Whether no majority answered the last call of this silo.
+    pub(crate) fn is_outnumbered(&self) -> bool {
+        self.outnumbered
+    }
+
+    /// Whom to challenge after the last call.
+    pub(crate) fn take_challenges(&mut self) -> Vec<(SiloAddress, Suspicion)> {
+        std::mem::take(&mut self.challenges)
+    }
+
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
         self.running = None;
+        self.outnumbered = false;
         self.standoff.clear();
         ctx.timers.clear(Timer::Check);
     }
@@ -222,6 +244,9 @@ impl RollCall {
         let tally = |(silo, (since, stuck)): (&SiloAddress, &(MonoTime, bool))| {
             let mut tally = Tally::new(now, *since);
             tally.stuck = *stuck;
+            if with.is_expired(silo) {
+                tally.asked = self.standoff.asked_since(silo).unwrap_or(now);
+            }
             (*silo, tally)
         };
         let mut running = Running {
@@ -326,7 +351,10 @@ impl RollCall {
         let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
         running.suspects.retain(|s, _| alive(s));
         if ctx.variant.calls == Calls::Everybody {
-            running.look_for_others(now, alive);
+            running.look_for_others(now, alive, |s| {
+                let since = self.standoff.asked_since(s);
+                since.filter(|_| with.is_expired(s))
+            });
             running.ask_silent(ctx);
         }
         let (mut open, mut about) = (false, BTreeSet::new());
@@ -355,12 +383,20 @@ impl RollCall {
             return Vec::new();
         };
         ctx.timers.clear(Timer::Check);
-        let (mut verdicts, mut kept) = (Vec::new(), BTreeSet::new());
+        let (mut verdicts, mut kept) = (Vec::new(), BTreeMap::new());
+        let sample = running.sampled.then_some(running.asked.len());
+        let with_me = || running.here.iter().chain([&ctx.me]);
+        self.outnumbered = false;
         for (silo, tally) in &running.suspects {
             match running.judge(ctx, silo, tally, with) {
                 Judgement::Lost => verdicts.push(running.verdict(ctx, *silo, tally, with)),
                 Judgement::Open | Judgement::Kept => {
-                    kept.insert(*silo);
+                    kept.insert(*silo, tally.asked);
+                    if !with.majority(ctx, silo, with_me(), sample) {
+                        self.outnumbered = true;
+                        let vote = running.challenge(ctx, *silo, tally, with);
+                        self.challenges.extend(vote.map(|vote| (*silo, vote)));
+                    }
                 }
             }
         }
@@ -371,12 +407,13 @@ impl RollCall {
         };
         let reached = running.here.len() + 1;
         let quorum = reached * 2 > running.asked.len() + 1;
+        let expired = with.stale.union(with.challenged).copied().collect();
         let wait = self
             .standoff
-            .after_call(ctx, &kept, reached, quorum, with.stale);
+            .after_call(ctx, &kept, reached, quorum, &expired);
         if let Some(wait) = wait {
             let result: Arc<Message> = Message::RollResult {
-                suspects: kept.into_iter().take(MAX_NAMED).collect(),
+                suspects: kept.into_keys().take(MAX_NAMED).collect(),
                 reached: u32::try_from(reached).unwrap_or(u32::MAX),
                 wait,
             }

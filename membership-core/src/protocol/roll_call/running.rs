@@ -35,12 +35,17 @@ pub(super) struct Running {
 
 impl Running {
     /// Silos that others have missed, and later all that have not answered, become suspects.
-    pub(super) fn look_for_others(&mut self, now: MonoTime, alive: impl Fn(&SiloAddress) -> bool) {
+    pub(super) fn look_for_others(
+        &mut self,
+        now: MonoTime,
+        alive: impl Fn(&SiloAddress) -> bool,
+        asked: impl Fn(&SiloAddress) -> Option<MonoTime>,
+    ) {
         // They have been asked twice by then.
         if now.since(self.began) >= self.timeout / 4 {
             for silo in std::mem::take(&mut self.named) {
                 if !self.here.contains(&silo) && alive(&silo) {
-                    self.suspect(now, silo, self.began);
+                    self.suspect(now, silo, self.began, asked(&silo));
                 }
             }
         }
@@ -48,7 +53,7 @@ impl Running {
             self.silent_added = true;
             let silent: Vec<SiloAddress> = self.asked.difference(&self.here).copied().collect();
             for silo in silent.into_iter().filter(alive) {
-                self.suspect(now, silo, self.began);
+                self.suspect(now, silo, self.began, asked(&silo));
             }
         }
     }
@@ -74,9 +79,16 @@ impl Running {
         }
     }
 
-    pub(super) fn suspect(&mut self, now: MonoTime, silo: SiloAddress, since: MonoTime) {
+    pub(super) fn suspect(
+        &mut self,
+        now: MonoTime,
+        silo: SiloAddress,
+        since: MonoTime,
+        asked: Option<MonoTime>,
+    ) {
         if let Entry::Vacant(place) = self.suspects.entry(silo) {
-            place.insert(Tally::new(now, since));
+            let tally = place.insert(Tally::new(now, since));
+            tally.asked = asked.unwrap_or(now);
             // Others may name more of them within a moment.
             self.next_round = self.next_round.min(now + self.timeout / 16);
         }

@@ -26,6 +26,9 @@ pub(super) struct Failing {
 pub(super) struct Tally {
     /// When it became a suspect of this call.
     pub(super) added: MonoTime,
+    /// When it became a suspect: of this call, or if it writes no heartbeats, of the first one since
+    /// it last answered this silo.
+    pub(super) asked: MonoTime,
     /// When it last answered anybody who says that it failed.
     pub(super) heard: Option<MonoTime>,
     /// When the first message was sent, by whomever, that it has left unanswered since.
@@ -41,6 +44,7 @@ impl Tally {
     pub(super) fn new(added: MonoTime, since: MonoTime) -> Self {
         Self {
             added,
+            asked: added,
             heard: None,
             silent: since,
             failed: BTreeMap::new(),
@@ -72,7 +76,7 @@ impl Tally {
         let witness = WITNESSES.min(silos).saturating_sub(1);
         // The call may have begun while it still answered.
         let later = sent.last().copied().max(self.heard);
-        let call = later.map_or(self.added, |at| at.max(self.added));
+        let call = later.map_or(self.asked, |at| at.max(self.asked));
         self.silent = sent.get(witness).copied().unwrap_or(call);
     }
 }

@@ -41,6 +41,7 @@ struct Calling {
     ctx: Ctx,
     roll_call: RollCall,
     stale: Silos,
+    challenged: Silos,
     score: u8,
     /// Silos that crashed when the test began.
     down: Silos,
@@ -80,6 +81,7 @@ impl Calling {
             ctx,
             roll_call: RollCall::default(),
             stale: Silos::new(),
+            challenged: Silos::new(),
             score: 0,
             down: Silos::new(),
             cut: BTreeSet::new(),
@@ -123,9 +125,10 @@ impl Calling {
         }
     }
 
-    fn with(stale: &Silos, score: u8) -> Electorate<'_> {
+    fn with<'a>(stale: &'a Silos, challenged: &'a Silos, score: u8) -> Electorate<'a> {
         Electorate {
             stale,
+            challenged,
             score,
             timeout: ms(1_500),
         }
@@ -139,7 +142,7 @@ impl Calling {
     fn start_against(&mut self, suspects: &Silos, stuck: bool) {
         let since = self.began;
         let suspects = suspects.iter().map(|s| (*s, (since, stuck))).collect();
-        let with = Self::with(&self.stale, self.score);
+        let with = Self::with(&self.stale, &self.challenged, self.score);
         let asked = self.roll_call.start(&mut self.ctx, &suspects, &[], &with);
         self.find_out(asked);
     }
@@ -155,7 +158,7 @@ impl Calling {
     }
 
     fn poll(&mut self) -> Vec<Verdict> {
-        let with = Self::with(&self.stale, self.score);
+        let with = Self::with(&self.stale, &self.challenged, self.score);
         let (verdicts, asked) = self.roll_call.poll(&mut self.ctx, &with);
         if let Some(asked) = asked {
             self.find_out(asked);

@@ -46,7 +46,9 @@ impl Waiting {
 
     /// A call ends that reached five silos, and that these were kept in.
     fn call(&mut self, kept: impl IntoIterator<Item = u8>, quorum: bool) -> Option<Duration> {
-        let (kept, stale) = (silos(kept), &self.stale);
+        let now = self.ctx.now.mono;
+        let kept = silos(kept).into_iter().map(|s| (s, now)).collect();
+        let stale = &self.stale;
         self.standoff
             .after_call(&mut self.ctx, &kept, 5, quorum, stale)
     }

@@ -177,13 +177,16 @@ impl World {
         let own = self.answerer.take_own();
         self.roll_call.on_own(&self.ctx, own);
         let (stale, judge) = (self.stale.clone(), self.judge());
+        let challenged = BTreeSet::new();
         let with = Electorate {
             stale: &stale,
+            challenged: &challenged,
             score: self.local,
             timeout: ms(1_500),
         };
         let input = VoterInput {
             stale: &stale,
+            challenged: &challenged,
             deaf: self.deaf,
             score: self.local,
             local: self.local,
