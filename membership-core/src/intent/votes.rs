@@ -186,8 +186,7 @@ struct Ballot<'a, 'b> {
 impl<'a, 'b> Ballot<'a, 'b> {
     fn new(working: &'a Working<'b>, context: &'a Context<'b>, entry: &MembershipEntry) -> Self {
         // The deaths of this commit make no other death cheaper.
-        let expired = context.stale.union(&context.observed.challenged).copied();
-        let needed = needed_votes(working.before(), &expired.collect()) as usize;
+        let needed = needed_votes(working.before(), &context.stale) as usize;
         Self {
             working,
             context,

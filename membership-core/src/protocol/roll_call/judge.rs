@@ -90,8 +90,7 @@ impl Running {
                 .filter(|(s, f)| **s != ctx.me && f.consent.is_some())
                 .count();
             let needed = ctx.base.as_ref().map_or(usize::MAX, |v| {
-                let expired = with.stale.union(with.challenged).copied().collect();
-                intent::needed_votes(v.snapshot(), &expired) as usize
+                intent::needed_votes(v.snapshot(), with.stale) as usize
             });
             // A silo that may be slow for a moment is waited for: until it has said something of the
             // suspect, is stale itself, or has been silent or has known nothing for a failure window.
