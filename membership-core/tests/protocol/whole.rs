@@ -446,7 +446,8 @@ fn many_hints_cause_few_reads() {
         count += reads(&effects).len();
         w.serve(effects);
     }
-    assert!((10..=26).contains(&count), "{count} reads in five seconds");
+    // One more per second is for the silent silo, which is challenged.
+    assert!((10..=31).contains(&count), "{count} reads in five seconds");
 }
 
 #[test]
