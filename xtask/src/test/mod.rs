@@ -161,6 +161,20 @@ impl Soak {
             ]);
             command.args(["--", "--include-ignored"]).current_dir(root);
             outcomes.push(runner.whole("load", command)?);
+            heading("a partial partition of three hundred");
+            let mut command = Command::new(cargo());
+            command.args([
+                "test",
+                "--locked",
+                "-p",
+                "membership-testing",
+                "--test",
+                "detector",
+            ]);
+            command
+                .args(["very_large", "--", "--ignored"])
+                .current_dir(root);
+            outcomes.push(runner.whole("detector", command)?);
             // Larger clusters, a floor for each kind of fault, and the experiments that take
             // longest. chitchat's part of the whole grid is run with one of the ten seeds: with all
             // of them it takes days.
