@@ -15,7 +15,8 @@ use std::process::Command;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, IsCa, KeyPair, SanType,
 };
-use support::silos::{Cluster, Process, port};
+use rustix::process::Signal;
+use support::silos::{Cluster, Line, Process, port};
 use support::{Place, Ran, secs};
 
 const URI: &str = "membership://default/default";
@@ -141,6 +142,37 @@ fn a_silo_that_is_set_up_otherwise_harms_none_and_is_told_what_to_compare() {
     for silo in &cluster.silos {
         silo.sees_active(3, secs(5));
     }
+}
+
+/// Beside one silo nobody votes, so the newcomer waits, and the silo that refuses it must say so.
+#[test]
+fn a_silo_warns_of_a_newcomer_with_another_secret() {
+    let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
+    let keys = ["0123456789abcdef", "fedcba9876543210"].map(|part| part.repeat(4));
+    let mut started = keys.iter().enumerate().map(|(number, key)| {
+        let file = files.path().join(number.to_string());
+        std::fs::write(&file, key).unwrap();
+        let option = format!("--secret-file={}", file.display());
+        Process::start(&place, port(), "local", &[&option])
+    });
+    let mut member = started.next().unwrap();
+    member.address(secs(15));
+    let newcomer = started.next().unwrap();
+    drop(started);
+    newcomer.wait("that it is refused", secs(20), |lines| {
+        let refused = |l: &Line| l.event["unreached"][0]["i_reach_it"] == false;
+        lines.iter().any(refused).then_some(())
+    });
+    member.signal(Signal::TERM);
+    let (_, err) = member.ends(secs(20));
+    let at = format!("127.0.0.1:{}", newcomer.port);
+    let lines = err.lines().filter(|l| l.contains("a newcomer"));
+    let lines: Vec<&str> = lines.collect();
+    assert!(
+        matches!(lines[..], [line] if line.contains("WARN") && line.contains(&at) && line.contains("secret")),
+        "{err}"
+    );
+    assert!(keys.iter().all(|key| !err.contains(&key[..16])), "{err}");
 }
 
 /// The commands of docs/security.md, typed as they are there but for cluster and address.

@@ -12,6 +12,7 @@ mod transport_cases {
     mod inbox;
     mod large;
     mod losses;
+    mod mismatch;
     mod newcomers;
     mod restart;
     mod standing;

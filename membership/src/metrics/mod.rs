@@ -21,6 +21,7 @@
 //! | [`MEMBERS`] | gauge | | `status` | silos in the newest view, by status |
 //! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were dropped; connections that were closed for damage or because there were too many |
 //! | [`REFUSED_HANDSHAKES`] | counter | | `reason` | incoming connections that were refused: `unproven` and `handshake` are strangers |
+//! | [`MISMATCHED_MEMBERS`] | counter | | | handshakes with silos of the view whose secret or certificate was missing or wrong at one of the two: a rotation in the wrong order |
 //! | [`EXECUTOR_LAG`] | histogram | seconds | | how late a task ran that was due |
 //! | [`PAUSES`] | counter | | | pauses of the process longer than the probe timeout |
 //!
@@ -86,6 +87,8 @@ names! {
     DROPPED_MESSAGES = "membership_dropped_messages_total";
     /// Counter; label `reason`.
     REFUSED_HANDSHAKES = "membership_refused_handshakes_total";
+    /// Counter.
+    MISMATCHED_MEMBERS = "membership_mismatched_members_total";
     /// Histogram, seconds.
     EXECUTOR_LAG = "membership_executor_lag_seconds";
     /// Counter.

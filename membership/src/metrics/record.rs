@@ -119,6 +119,10 @@ pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
             counter!(REFUSED_HANDSHAKES, "reason" => reason).increment(now - before);
         }
     }
+    let (before, now) = (before.mismatched_members, now.mismatched_members);
+    if now > before {
+        counter!(MISMATCHED_MEMBERS).increment(now - before);
+    }
 }
 
 #[cfg(test)]

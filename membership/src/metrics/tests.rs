@@ -132,6 +132,7 @@ fn everything() {
     let later = TransportStats {
         dropped_queue_full: 5,
         refused_too_many: 2,
+        mismatched_members: 3,
         ..TransportStats::default()
     };
     view_withdrawn();
@@ -164,6 +165,7 @@ fn every_series_is_written_with_its_value() {
         ("membership_dropped_messages_total{reason=cluster}", 1.0),
         ("membership_dropped_messages_total{reason=queue_full}", 5.0),
         ("membership_refused_handshakes_total{reason=too_many}", 2.0),
+        ("membership_mismatched_members_total", 3.0),
         ("membership_executor_lag_seconds", 1.0),
         ("membership_pauses_total", 1.0),
     ] {

@@ -44,6 +44,9 @@ pub struct TransportStats {
     /// Incoming connections refused because the other side shows no certificate, or one that has
     /// ended, is of another authority or names another cluster.
     pub refused_certificate: u64,
+    /// Handshakes with silos that are alive in the confirmed view, in either direction, in which a
+    /// secret or a certificate was missing or wrong: a rotation in the wrong order.
+    pub mismatched_members: u64,
     /// Incoming connections refused because no protocol version is common.
     pub refused_version: u64,
     /// Incoming connections closed because their handshake was of another protocol, not TLS as

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::counters::add;
 use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
+use super::refusals::Refusal;
 use super::roll::Standing;
 use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
@@ -89,14 +90,26 @@ async fn introduce(
                 }
                 result => result,
             };
-            let secured = secured
-                .map_err(|error| SendFailure::new(unsecured(&error, tls.needs_certificates())))?;
+            let secured = secured.map_err(|error| {
+                if let Some(why) = of_certificate(&error) {
+                    shared
+                        .refusals
+                        .dialled(to, me, None, Refusal::Certificate(why));
+                }
+                SendFailure::new(unsecured(&error, tls.needs_certificates()))
+            })?;
             taken(secured, |stream| Stream::Secured(Box::new(stream)))
         }
     };
     let peer = handshake::dial(&mut stream, me, secured.as_ref())
         .await
-        .map_err(|error| SendFailure::new(error.to_string()))?;
+        .map_err(|error| {
+            if let Some(refusal) = Refusal::of(&error) {
+                let proven = secured.as_ref().map(|secured| secured.peer);
+                shared.refusals.dialled(to, me, proven, refusal);
+            }
+            SendFailure::new(error.to_string())
+        })?;
     Ok(Connection::new(stream, secured.as_ref(), me, &peer))
 }
 
@@ -244,10 +257,12 @@ pub(super) async fn accept_handshake(
                     | HandshakeError::OtherAddress
                     | HandshakeError::TooEarly,
                 ) => &counters.refused_unproven,
-                Refused::Handshake(HandshakeError::NoSecret | HandshakeError::WrongSecret) => {
-                    &counters.refused_secret
+                Refused::Handshake(
+                    HandshakeError::NoSecret(_) | HandshakeError::WrongSecret(_),
+                ) => &counters.refused_secret,
+                Refused::Handshake(HandshakeError::NoCertificate(_)) => {
+                    &counters.refused_certificate
                 }
-                Refused::Handshake(HandshakeError::NoCertificate) => &counters.refused_certificate,
                 Refused::Tls(error) if of_certificate(error).is_some() => {
                     &counters.refused_certificate
                 }
@@ -262,6 +277,14 @@ pub(super) async fn accept_handshake(
                 Refused::Handshake(error) => error.to_string(),
             };
             tracing::debug!(?from, reason, "connection refused");
+            match &refused {
+                Refused::Tls(error) => {
+                    if let (Some(why), Some(from)) = (of_certificate(error), from) {
+                        shared.refuse_certificate_of(from.ip(), why);
+                    }
+                }
+                Refused::Handshake(error) => shared.refusals.accepted(error),
+            }
             None
         }
         Err(_) => {

@@ -38,6 +38,7 @@ counters!(
     refused_unproven,
     refused_secret,
     refused_certificate,
+    mismatched_members,
     refused_version,
     refused_handshake,
     handshake_timeouts,

@@ -9,6 +9,8 @@
 //! A proof is tied to the connection, to the side, to the cluster and to who says it, so that
 //! nobody can relay, reflect or repeat it.
 
+mod error;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -19,8 +21,9 @@ use membership_core::{
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+pub(super) use self::error::{Claim, HandshakeError};
 use super::frame::{self, FrameError, Kind};
-use super::roll::Roll;
+use super::roll::{Roll, Standing};
 use crate::transport::Hello;
 use crate::transport::tls::{Binding, KeyProof, Proven, SiloKey};
 
@@ -222,89 +225,51 @@ impl Me {
         if instance == self.instance {
             return Ok(());
         }
+        let claim = || self.claim(peer, side, secured);
         if self.needs_certificates && secured.peer != Proven::Certificate {
-            return Err(HandshakeError::NoCertificate);
+            return Err(HandshakeError::NoCertificate(claim()));
         }
         if let Some(keys) = &self.secret {
-            let shown = peer.secret.ok_or(HandshakeError::NoSecret)?;
+            let shown = peer
+                .secret
+                .ok_or_else(|| HandshakeError::NoSecret(claim()))?;
             let accepts = |said: &[&[u8]]| keys.accept(&[shown], said);
             if !self.said(SECRET, side, secured, advertise, instance, accepts) {
-                return Err(HandshakeError::WrongSecret);
+                return Err(HandshakeError::WrongSecret(claim()));
             }
         }
         if self.view.is_none() {
             return Err(HandshakeError::TooEarly);
         }
         let row = self.roll.endpoint(instance);
-        let said = SocketAddr::new(advertise.ip().to_canonical(), advertise.port());
-        if row.is_some_and(|endpoint| endpoint != said) {
+        if row.is_some_and(|endpoint| endpoint != canonical(advertise)) {
             return Err(HandshakeError::OtherAddress);
         }
-        let has_row = row.is_some();
-        let keys = self.cluster_keys();
-        let accepts = |said: &[&[u8]]| keys.accept(&peer.proofs, said);
-        if has_row || self.said(TABLE, side, secured, advertise, instance, accepts) {
+        if row.is_some() || self.has_key_of_the_cluster(peer, side, secured) {
             Ok(())
         } else {
             Err(HandshakeError::Unproven)
         }
     }
-}
 
-/// Why a handshake failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HandshakeError {
-    /// The other side does not speak this protocol.
-    #[error(
-        "what answers there is not a silo, or one of the two speaks TLS and the other does not"
-    )]
-    Foreign,
-    /// The connection broke, or a frame was wrong.
-    #[error("handshake failed: {0}")]
-    Frame(#[from] FrameError),
-    /// Damaged.
-    #[error("damaged handshake: {0}")]
-    Damaged(#[from] postcard::Error),
-    /// Another cluster, without TLS.
-    #[error("it belongs to another cluster")]
-    Cluster,
-    /// It says to be another process than the one that its key proves.
-    #[error("it says to be another process than its key proves")]
-    OtherInstance,
-    /// Its row has another address.
-    #[error("it says another address than its row in the table")]
-    OtherAddress,
-    /// Neither in the table nor in possession of its key.
-    #[error("it has no row in the table and no key of the cluster")]
-    Unproven,
-    /// Without the certificate that this silo demands.
-    #[error("it shows no certificate")]
-    NoCertificate,
-    /// Without the secret that this silo demands.
-    #[error("it shows no secret")]
-    NoSecret,
-    /// With another secret.
-    #[error("its secret is none of this silo's")]
-    WrongSecret,
-    /// This silo has not read the table.
-    #[error("another process, which this silo cannot judge before it has read the table")]
-    TooEarly,
-    /// The other side closed the connection when it heard who this silo is.
-    #[error(
-        "it closed the connection after this silo's introduction: it belongs to another cluster, demands a secret or a certificate, or one of the two has not read the table; its log says which, at level debug"
-    )]
-    Dismissed,
-    /// No version in common.
-    #[error("no common protocol version: it supports {} to {}, this silo {} to {}", .theirs.min, .theirs.max, Versions::MINE.min, Versions::MINE.max)]
-    Version { theirs: Versions },
-    /// The other side refused; its reason.
-    #[error("refused by the other side: {0}")]
-    Refused(String),
-}
+    fn has_key_of_the_cluster(&self, peer: &Introduction, side: Side, secured: &Secured) -> bool {
+        let keys = self.cluster_keys();
+        let accepts = |said: &[&[u8]]| keys.accept(&peer.proofs, said);
+        let (advertise, instance) = (peer.advertise, peer.instance);
+        self.said(TABLE, side, secured, advertise, instance, accepts)
+    }
 
-impl From<std::io::Error> for HandshakeError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Frame(error.into())
+    /// Who a peer is that has proven its key.
+    fn claim(&self, peer: &Introduction, side: Side, secured: &Secured) -> Claim {
+        match self.roll.endpoint(peer.instance) {
+            Some(endpoint) if self.roll.standing(peer.instance) == Standing::Member => {
+                Claim::Member(endpoint)
+            }
+            None if self.has_key_of_the_cluster(peer, side, secured) => {
+                Claim::Newcomer(canonical(peer.advertise))
+            }
+            _ => Claim::Stranger,
+        }
     }
 }
 
@@ -438,4 +403,8 @@ fn readable(text: &str) -> String {
         .take(MAX_REASON_CHARS)
         .map(|c| if controls(c) { '\u{fffd}' } else { c })
         .collect()
+}
+
+fn canonical(endpoint: SocketAddr) -> SocketAddr {
+    SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port())
 }

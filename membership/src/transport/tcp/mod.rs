@@ -7,7 +7,7 @@
 //! From the top: `accept` and `routes` decide which connection carries what, `carry` reads and
 //! writes one connection, `connect` makes one, `handshake` decides whether to believe its other
 //! end, `shared` knows them all, `link` is one of them. `roll` is what the confirmed view says of
-//! their other ends.
+//! their other ends, `refusals` warns of silos that are refused for a secret or a certificate.
 
 mod accept;
 mod carry;
@@ -20,6 +20,7 @@ pub mod fuzzing;
 mod handshake;
 mod link;
 mod queue;
+mod refusals;
 mod roll;
 mod routes;
 mod shared;

@@ -67,4 +67,11 @@ impl Roll {
     pub(super) fn endpoint(&self, instance: InstanceId) -> Option<SocketAddr> {
         self.rows.get(&instance).map(|(endpoint, _)| *endpoint)
     }
+
+    /// The process that is alive at this address, if there is one.
+    pub(super) fn member_at(&self, endpoint: SocketAddr) -> Option<InstanceId> {
+        let mut rows = self.rows.iter();
+        let row = rows.find(|(_, (at, standing))| *at == endpoint && *standing == Standing::Member);
+        row.map(|(instance, _)| *instance)
+    }
 }

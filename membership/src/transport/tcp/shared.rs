@@ -17,6 +17,7 @@ use super::counters::{Counters, sub};
 use super::handshake::Me;
 use super::link::{Ends, Link};
 use super::queue::{Bounds, Queue};
+use super::refusals::Refusals;
 use super::roll::{Roll, Standing};
 use super::sources::{self, Handshake, Sources};
 use crate::transport::tls::{Secret, Tls};
@@ -45,6 +46,7 @@ pub(super) struct Shared {
     /// None without TLS.
     pub(super) tls: Option<Tls>,
     pub(super) counters: Arc<Counters>,
+    pub(super) refusals: Refusals,
     /// Incoming connections, including those in their handshake.
     pub(super) incoming: Arc<AtomicUsize>,
     pub(super) in_handshake: Arc<AtomicUsize>,
@@ -90,10 +92,12 @@ pub(super) struct Peer {
 impl Shared {
     pub(super) fn new(mut config: TcpConfig, tls: Option<Tls>) -> Self {
         config.idle_timeout = config.idle_timeout.min(LONGEST_IDLE);
+        let counters: Arc<Counters> = Arc::default();
         Self {
             config,
             tls,
-            counters: Arc::default(),
+            refusals: Refusals::new(counters.clone()),
+            counters,
             incoming: Arc::default(),
             in_handshake: Arc::default(),
             strangers: Arc::default(),
@@ -179,6 +183,13 @@ impl Shared {
                 source,
             },
         })
+    }
+
+    /// The certificate of somebody at this address was refused, before its process was known.
+    pub(super) fn refuse_certificate_of(&self, from: IpAddr, why: &str) {
+        if self.state().roll.has_host(from) {
+            self.refusals.certificate_at(from, why);
+        }
     }
 
     /// What a handshake needs to know now; none before the start.

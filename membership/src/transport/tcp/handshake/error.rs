@@ -1,0 +1,74 @@
+//! Why a handshake failed.
+
+use std::net::SocketAddr;
+
+use super::Versions;
+use crate::transport::tcp::frame::FrameError;
+
+/// Who the other side has shown to be, where its secret or certificate is missing or wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport::tcp) enum Claim {
+    /// A silo that is alive in the confirmed view, at the address in its row: its key proves it.
+    Member(SocketAddr),
+    /// A process without a row that has proven a key of the cluster, at the address that it says.
+    Newcomer(SocketAddr),
+    /// Anybody.
+    Stranger,
+}
+
+/// Why a handshake failed.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::transport::tcp) enum HandshakeError {
+    /// The other side does not speak this protocol.
+    #[error(
+        "what answers there is not a silo, or one of the two speaks TLS and the other does not"
+    )]
+    Foreign,
+    /// The connection broke, or a frame was wrong.
+    #[error("handshake failed: {0}")]
+    Frame(#[from] FrameError),
+    /// Damaged.
+    #[error("damaged handshake: {0}")]
+    Damaged(#[from] postcard::Error),
+    /// Another cluster, without TLS.
+    #[error("it belongs to another cluster")]
+    Cluster,
+    /// It says to be another process than the one that its key proves.
+    #[error("it says to be another process than its key proves")]
+    OtherInstance,
+    /// Its row has another address.
+    #[error("it says another address than its row in the table")]
+    OtherAddress,
+    /// Neither in the table nor in possession of its key.
+    #[error("it has no row in the table and no key of the cluster")]
+    Unproven,
+    /// Without the certificate that this silo demands.
+    #[error("it shows no certificate")]
+    NoCertificate(Claim),
+    /// Without the secret that this silo demands.
+    #[error("it shows no secret")]
+    NoSecret(Claim),
+    /// With another secret.
+    #[error("its secret is none of this silo's")]
+    WrongSecret(Claim),
+    /// This silo has not read the table.
+    #[error("another process, which this silo cannot judge before it has read the table")]
+    TooEarly,
+    /// The other side closed the connection when it heard who this silo is.
+    #[error(
+        "it closed the connection after this silo's introduction: it belongs to another cluster, demands a secret or a certificate, or one of the two has not read the table; its log says which, at level debug"
+    )]
+    Dismissed,
+    /// No version in common.
+    #[error("no common protocol version: it supports {} to {}, this silo {} to {}", .theirs.min, .theirs.max, Versions::MINE.min, Versions::MINE.max)]
+    Version { theirs: Versions },
+    /// The other side refused; its reason.
+    #[error("refused by the other side: {0}")]
+    Refused(String),
+}
+
+impl From<std::io::Error> for HandshakeError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Frame(error.into())
+    }
+}
