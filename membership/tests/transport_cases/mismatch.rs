@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use futures_util::FutureExt as _;
 use membership::protocol::{Destination, Message};
 use membership::transport::{Secret, Security, TcpConfig, Transport};
 
@@ -93,5 +94,60 @@ async fn silos_that_match_are_not_counted() {
     reaches(&mut b, &mut a).await;
     for peer in [&a, &b] {
         assert_eq!(peer.transport.stats().mismatched_members, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_changed_secret_that_others_have_not_is_seen_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut a, secret) = with_secret(1, folder.path(), &[OLD]).await;
+    let (mut b, _) = with_secret(2, folder.path(), &[OLD]).await;
+    acquaint(&[&a, &b]);
+    reaches(&mut a, &mut b).await;
+    // Replaced, where it should have been appended first. Nothing is sent.
+    std::fs::write(folder.path().join("1"), NEW).unwrap();
+    secret.reload().unwrap();
+    for peer in [&a, &b] {
+        peer.until(|s| s.mismatched_members > 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_changed_certificate_that_others_refuse_is_seen_at_once() {
+    let [one, other] = [Authority::new(), Authority::new()];
+    let folder = tempfile::tempdir().unwrap();
+    one.write(folder.path(), Says::default());
+    let own = certificates::read(folder.path());
+    let mut a = certificates::peer(1, own.clone()).await;
+    let mut b = certificates::peer(2, signed(&one, Says::default())).await;
+    acquaint(&[&a, &b]);
+    reaches(&mut a, &mut b).await;
+    other.write(folder.path(), Says::default());
+    own.reload().unwrap();
+    a.until(|s| s.mismatched_members > 0).await;
+}
+
+#[tokio::test]
+async fn a_change_in_the_right_order_is_tried_out_and_harms_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, secret) = with_secret(1, folder.path(), &[OLD]).await;
+    let (b, other) = with_secret(2, folder.path(), &[OLD]).await;
+    acquaint(&[&a, &b]);
+    for keys in [&[OLD, NEW], &[NEW, OLD]] {
+        for (number, secret, peer) in [(1, &secret, &b), (2, &other, &a)] {
+            let accepted = peer.transport.stats().accepted;
+            std::fs::write(folder.path().join(number.to_string()), keys.join("\n")).unwrap();
+            secret.reload().unwrap();
+            peer.until(|s| s.accepted > accepted).await;
+        }
+    }
+    for peer in [a, b] {
+        let closed = peer.until(|s| s.open == 0).await;
+        assert_eq!(closed.mismatched_members, 0);
+        let mut inbox = peer.inbox;
+        assert!(
+            inbox.recv().now_or_never().is_none(),
+            "nobody was told of it"
+        );
     }
 }

@@ -7,10 +7,12 @@
 //! From the top: `accept` and `routes` decide which connection carries what, `carry` reads and
 //! writes one connection, `connect` makes one, `handshake` decides whether to believe its other
 //! end, `shared` knows them all, `link` is one of them. `roll` is what the confirmed view says of
-//! their other ends, `refusals` warns of silos that are refused for a secret or a certificate.
+//! their other ends, `refusals` warns of silos that are refused for a secret or a certificate,
+//! and `check` looks for them when this silo's own have changed.
 
 mod accept;
 mod carry;
+mod check;
 mod config;
 mod connect;
 mod counters;
@@ -164,6 +166,9 @@ impl Transport for TcpTransport {
             let fresh = keep_certificates_fresh(certificates.clone(), hello);
             runtime.spawn(until_it_ends(fresh, phase.clone()));
         }
+        let changes = check::Changes::of(security);
+        let check = check::after(changes, self.shared.clone(), inbox.clone(), phase.clone());
+        runtime.spawn(until_it_ends(check, phase.clone()));
         runtime.spawn(accept::accept_all(
             self.shared.clone(),
             listener,

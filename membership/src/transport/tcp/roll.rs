@@ -68,10 +68,17 @@ impl Roll {
         self.rows.get(&instance).map(|(endpoint, _)| *endpoint)
     }
 
+    /// The processes that are alive, with the addresses in their rows.
+    pub(super) fn members(&self) -> impl Iterator<Item = (SocketAddr, InstanceId)> {
+        let rows = self.rows.iter();
+        let alive = rows.filter(|(_, (_, standing))| *standing == Standing::Member);
+        alive.map(|(instance, (endpoint, _))| (*endpoint, *instance))
+    }
+
     /// The process that is alive at this address, if there is one.
     pub(super) fn member_at(&self, endpoint: SocketAddr) -> Option<InstanceId> {
-        let mut rows = self.rows.iter();
-        let row = rows.find(|(_, (at, standing))| *at == endpoint && *standing == Standing::Member);
-        row.map(|(instance, _)| *instance)
+        let mut members = self.members();
+        let member = members.find(|(at, _)| *at == endpoint);
+        member.map(|(_, instance)| instance)
     }
 }

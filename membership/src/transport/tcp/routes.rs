@@ -207,14 +207,8 @@ impl Shared {
         drop(dial);
         match result {
             Ok(connection) => {
-                let idle = LINGER.min(self.config.idle_timeout);
-                let mut ends = self.ends(&connection, false, idle);
-                // Pings alone would keep it open for ever.
-                ends.life = ends.life.min(FRESH_LIFE);
-                let link = self.state().add(ends, queue);
-                add(&self.counters.open, 1);
-                let end = carry::run(&self, &link, connection, &inbox, &phase).await;
-                self.ended(&link, end, to, &inbox);
+                self.carry_fresh(to, connection, (queue, LINGER), &inbox, &phase)
+                    .await;
             }
             Err(failure) => {
                 queue.close();
@@ -223,6 +217,40 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Carries what waits in the queue, and answers.
+    async fn carry_fresh(
+        &self,
+        to: SocketAddr,
+        connection: Connection,
+        (queue, idle): (Arc<Queue>, Duration),
+        inbox: &Arc<dyn Inbox>,
+        phase: &watch::Receiver<Phase>,
+    ) {
+        let mut ends = self.ends(&connection, false, idle.min(self.config.idle_timeout));
+        // Pings alone would keep it open for ever.
+        ends.life = ends.life.min(FRESH_LIFE);
+        let link = self.state().add(ends, queue);
+        add(&self.counters.open, 1);
+        let end = carry::run(self, &link, connection, inbox, phase).await;
+        self.ended(&link, end, to, inbox);
+    }
+
+    /// Makes a connection and closes it. Gives whether that worked.
+    pub(super) async fn try_out(
+        &self,
+        to: SocketAddr,
+        inbox: &Arc<dyn Inbox>,
+        phase: &watch::Receiver<Phase>,
+    ) -> bool {
+        let Ok(connection) = Box::pin(self.dial(to, phase)).await else {
+            return false;
+        };
+        let nothing = (self.new_queue(), Duration::ZERO);
+        self.carry_fresh(to, connection, nothing, inbox, phase)
+            .await;
+        true
     }
 
     /// A connection, or why there is none; without a reason if the transport stops.

@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, Error, ServerConfig, version};
+use tokio::sync::watch;
 use webpki::EndEntityCert;
 #[cfg(feature = "fuzzing")]
 use webpki::KeyUsage;
@@ -48,6 +49,7 @@ pub struct Certificates {
     at_any_address: bool,
     optional: bool,
     material: Arc<RwLock<Arc<Material>>>,
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Certificates {
             at_any_address: false,
             optional: false,
             material: Arc::new(RwLock::new(Arc::new(material))),
+            changes: watch::Sender::new(()),
         };
         it.warn_of_its_end();
         Ok(it)
@@ -144,17 +147,23 @@ impl Certificates {
         {
             return Err(error);
         }
-        let has_changed = new.files != self.material().files;
-        self.take(new);
-        Ok(has_changed)
+        Ok(self.take(new))
     }
 
-    fn take(&self, material: Material) {
-        let mut now = self
-            .material
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *now = Arc::new(material);
+    /// Gives whether the certificates are other ones than before.
+    fn take(&self, material: Material) -> bool {
+        let has_changed = material.files != self.material().files;
+        let now = self.material.write();
+        *now.unwrap_or_else(PoisonError::into_inner) = Arc::new(material);
+        if has_changed {
+            self.changes.send_replace(());
+        }
+        has_changed
+    }
+
+    /// Changes of the certificates.
+    pub(in crate::transport) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Whether other silos, which dial this one at `address`, accept what its certificate names.

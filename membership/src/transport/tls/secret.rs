@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use membership_core::{ClusterKey, ClusterKeys};
 use ring::digest::{Context, SHA256};
+use tokio::sync::watch;
 
 /// The shortest key: `openssl rand -hex 32` gives 64 characters.
 const SHORTEST: usize = 32;
@@ -25,6 +26,7 @@ pub struct Secret(Arc<Inner>);
 struct Inner {
     path: PathBuf,
     keys: RwLock<ClusterKeys>,
+    changes: watch::Sender<()>,
 }
 
 /// Why a file of keys cannot be used. Shows no key.
@@ -43,7 +45,12 @@ impl Secret {
     pub fn file(path: impl Into<PathBuf>) -> Result<Self, SecretError> {
         let path = path.into();
         let keys = RwLock::new(read(&path)?);
-        Ok(Self(Arc::new(Inner { path, keys })))
+        let changes = watch::Sender::new(());
+        Ok(Self(Arc::new(Inner {
+            path,
+            keys,
+            changes,
+        })))
     }
 
     /// Reads the file again. If that fails, the keys stay as they are.
@@ -51,9 +58,21 @@ impl Secret {
     /// # Errors
     /// As [`file`](Self::file).
     pub fn reload(&self) -> Result<(), SecretError> {
-        let keys = read(&self.0.path)?;
-        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        let new = read(&self.0.path)?;
+        let keys = self.0.keys.write();
+        let before = std::mem::replace(
+            &mut *keys.unwrap_or_else(PoisonError::into_inner),
+            new.clone(),
+        );
+        if new != before {
+            self.0.changes.send_replace(());
+        }
         Ok(())
+    }
+
+    /// Changes of the keys.
+    pub(in crate::transport) fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
     }
 
     /// The keys now, the first one first.
