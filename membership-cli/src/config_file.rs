@@ -1,6 +1,7 @@
 //! A configuration file: TOML with the names of [`Config`], `preset` for the defaults, and a table
 //! `[security]`.
 
+use std::io;
 use std::path::Path;
 
 use clap::ValueEnum;
@@ -68,8 +69,9 @@ pub(crate) fn load(
             SecurityTable::default(),
         ),
         Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Failure::usage(format!("--config {}: {e}", path.display())))?;
+            let text = std::fs::read_to_string(path).map_err(|e| {
+                Failure::usage(format!("--config {}: {}", path.display(), unread(&e)))
+            })?;
             parse(&text, preset).map_err(|f| {
                 Failure::usage(format!("--config {}: {}", path.display(), f.message))
             })?
@@ -79,6 +81,18 @@ pub(crate) fn load(
         .validate()
         .map_err(|e| Failure::usage(format!("invalid configuration: {e}")))?;
     Ok((config, security))
+}
+
+/// Why a file cannot be read, and what to do.
+fn unread(error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => "check the path, or leave the option out: it has no default",
+        io::ErrorKind::IsADirectory => "name a file in it",
+        io::ErrorKind::PermissionDenied => "let the user as whom the silo runs read it",
+        io::ErrorKind::InvalidData => "write it as text in UTF-8 (PowerShell's `>` writes UTF-16)",
+        _ => return error.to_string(),
+    };
+    format!("{error}: {advice}")
 }
 
 /// The content of a configuration file, with what it leaves out; not validated.

@@ -54,7 +54,7 @@ fn a_cluster_outlives_everything_that_proves_who_is_in_it() {
     let (old, new) = (authority(), authority());
     let files = tempfile::tempdir().unwrap();
     let folder = files.path();
-    let (first, second) = ("1".repeat(40), "2".repeat(40));
+    let (first, second) = ("12".repeat(20), "34".repeat(20));
     put(folder, "secret", &first);
     put(folder, "ca.pem", &old.pem());
     put_certificate(folder, &old);

@@ -101,6 +101,43 @@ fn nothing_of_a_private_key_is_shown_when_its_file_is_damaged() {
     }
 }
 
+/// Whoever writes the key where its file belongs must not find it in a log.
+#[test]
+fn a_key_in_place_of_its_file_is_not_shown() {
+    let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
+    let key = "0123456789abcdef".repeat(4);
+    let config = files.path().join("config.toml");
+    std::fs::write(&config, format!("[security]\nsecret_file = \"{key}\"")).unwrap();
+    let config = format!("--config={}", config.display());
+    for option in [format!("--secret-file={key}"), config] {
+        let ran = refused(&place, &[&option]);
+        assert!(!ran.err.contains(&key[..16]), "{ran:?}");
+        assert!(ran.err.contains("write the key into a file"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_what_to_do() {
+    let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
+    let folder = files.path().display().to_string();
+    for (option, file, advice) in [
+        ("secret-file", "/no/such/file", "check the path"),
+        ("secret-file", folder.as_str(), "name a file"),
+        ("config", "/no/such/file", "check the path"),
+        ("config", folder.as_str(), "name a file"),
+    ] {
+        let ran = refused(&place, &[&format!("--{option}={file}")]);
+        assert!(
+            ran.err.contains(file) && ran.err.contains(advice),
+            "{ran:?}"
+        );
+    }
+    let file = files.path().join("guessed");
+    std::fs::write(&file, "a".repeat(64)).unwrap();
+    let ran = refused(&place, &[&format!("--secret-file={}", file.display())]);
+    assert!(ran.err.contains("openssl rand"), "{ran:?}");
+}
+
 #[test]
 fn a_secret_is_the_same_whatever_an_editor_puts_around_it() {
     let mut cluster = Cluster {

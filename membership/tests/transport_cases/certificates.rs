@@ -310,7 +310,7 @@ async fn a_secret_and_certificates_together_are_both_needed() {
             .with_certificates(signed(&authority, Says::default()));
         Peer::with(number, any_port(), "test", config)
     };
-    let (one, two) = ("1".repeat(40), "2".repeat(40));
+    let (one, two) = ("12".repeat(20), "34".repeat(20));
     let (mut a, mut b, mut c) = (
         with(1, &one).await,
         with(2, &one).await,

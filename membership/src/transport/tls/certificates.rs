@@ -26,7 +26,7 @@ use webpki::KeyUsage;
 #[cfg(feature = "fuzzing")]
 use super::authority::end_of;
 use super::authority::{Authority, NO_CERTIFICATE, anchors, reason};
-use super::{ALPN, provider};
+use super::{ALPN, files, provider};
 
 /// A certificate that ends sooner is warned of.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -73,10 +73,17 @@ pub(super) struct Material {
 
 /// Why certificates cannot be used. Shows no key.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {reason}", .path.display())]
+#[error("{}: {reason}", name(.path))]
 pub struct CertificatesError {
     path: PathBuf,
     reason: String,
+}
+
+fn name(path: &Path) -> String {
+    let shown = files::shown(path);
+    shown.unwrap_or_else(|| {
+        "a certificate or key (its name is not shown, because it may be the key itself: give the path of a file)".to_owned()
+    })
 }
 
 impl Certificates {
@@ -371,7 +378,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certificate
 /// Quotes nothing of the file: it may be a private key.
 fn unread(error: &pem::Error, what: &str) -> String {
     match error {
-        pem::Error::Io(error) => error.to_string(),
+        pem::Error::Io(error) => files::unread(error),
         pem::Error::NoItemsFound => format!("it has no {what} in PEM"),
         _ => "damaged PEM: a line is missing, cut, or joined with the next one".to_owned(),
     }

@@ -7,6 +7,7 @@ mod at_address;
 mod authority;
 mod certificates;
 mod clients;
+mod files;
 mod material;
 mod reload;
 mod secret;

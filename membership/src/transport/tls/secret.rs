@@ -8,10 +8,14 @@ use membership_core::{ClusterKey, ClusterKeys};
 use ring::digest::{Context, SHA256};
 use tokio::sync::watch;
 
+use super::files;
+
 /// The shortest key: `openssl rand -hex 32` gives 64 characters.
 const SHORTEST: usize = 32;
 /// The most keys of a file; every handshake compares with each.
 const MOST: usize = 8;
+
+const NO_TEXT: &str = "it is not text in UTF-8 (PowerShell's `>` writes UTF-16): write it anew with a key of `openssl rand -hex 32`, in PowerShell by `| Out-File -Encoding ascii`";
 
 /// A secret that every silo of a cluster needs besides the table: where many may read the table, it
 /// keeps those from joining that have read it alone.
@@ -31,17 +35,27 @@ struct Inner {
 
 /// Why a file of keys cannot be used. Shows no key.
 #[derive(Debug, thiserror::Error)]
-#[error("the secret file {}: {reason}", .path.display())]
+#[error("{}: {reason}", name(.path))]
 pub struct SecretError {
     path: PathBuf,
     reason: String,
+}
+
+fn name(path: &Path) -> String {
+    match files::shown(path) {
+        Some(path) => format!("the secret file {path}"),
+        None => {
+            "the secret file (its name is not shown, because it may be the key itself: write the key into a file, and give the path of that file)".to_owned()
+        }
+    }
 }
 
 impl Secret {
     /// Reads a file of keys.
     ///
     /// # Errors
-    /// [`SecretError`]: it cannot be read, has no key, a short one, or more than eight.
+    /// [`SecretError`]: it cannot be read, is no text, has no key, one that is short or repeats one
+    /// character, or more than eight.
     pub fn file(path: impl Into<PathBuf>) -> Result<Self, SecretError> {
         let path = path.into();
         let keys = RwLock::new(read(&path)?);
@@ -87,8 +101,11 @@ fn read(path: &Path) -> Result<ClusterKeys, SecretError> {
         path: path.to_owned(),
         reason,
     };
-    let text = std::fs::read_to_string(path).map_err(|e| error(e.to_string()))?;
-    parse(&text).map_err(error)
+    let bytes = std::fs::read(path).map_err(|e| error(files::unread(&e)))?;
+    let text = std::str::from_utf8(&bytes).ok();
+    let text = text.filter(|text| !text.contains('\0'));
+    let text = text.ok_or_else(|| error(NO_TEXT.to_owned()))?;
+    parse(text).map_err(error)
 }
 
 /// The keys in the text of a file.
@@ -103,6 +120,13 @@ pub(in crate::transport) fn parse(text: &str) -> Result<ClusterKeys, String> {
             let number = number + 1;
             return Err(format!(
                 "line {number} is shorter than {SHORTEST} characters: make a key with `openssl rand -hex 32`"
+            ));
+        }
+        let first = line.as_bytes().first();
+        if line.bytes().all(|byte| Some(&byte) == first) {
+            let number = number + 1;
+            return Err(format!(
+                "line {number} is one character again and again, which anybody can guess: make a key with `openssl rand -hex 32`"
             ));
         }
         keys.push(key(line));
@@ -179,6 +203,29 @@ mod tests {
             assert_eq!(parse(&text).unwrap(), key, "{text:?}");
         }
         assert!(parse("\u{feff}# a comment, longer than any key must be").is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        let utf_16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let with_mark = utf_16(&format!("\u{feff}{ONE}"));
+        for bytes in [with_mark, utf_16(ONE), vec![0xc3; 32]] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = Secret::file(&path).unwrap_err().to_string();
+            assert!(
+                error.contains("UTF-8") && error.contains("openssl"),
+                "{error}"
+            );
+        }
+        let error = Secret::file(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("name a file"), "{error}");
+        let error = Secret::file(ONE).unwrap_err().to_string();
+        assert!(
+            !error.contains("0123") && error.contains("write the key into a file"),
+            "{error}"
+        );
     }
 
     #[test]
