@@ -181,6 +181,36 @@ fn a_silo_that_is_set_up_otherwise_harms_none_and_is_told_what_to_compare() {
     }
 }
 
+/// Once each, at the start; a file that its owner alone may read is not named.
+#[test]
+fn a_silo_warns_of_files_with_secrets_that_others_may_read() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
+    write_certificate(files.path(), URI, [127, 0, 0, 1]);
+    let secret = files.path().join("secret");
+    std::fs::write(&secret, "0123456789abcdef".repeat(4)).unwrap();
+    drop(place.initialize());
+    let mut args = tls(files.path());
+    args.push(format!("--secret-file={}", secret.display()));
+    let named = [secret, files.path().join("key.pem"), place.file()];
+    for (mode, expected) in [(0o644, 1), (0o600, 0)] {
+        for file in &named {
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let mut silo = Process::start(&place, port(), "local", &borrowed(&args));
+        silo.address(secs(15));
+        silo.signal(Signal::TERM);
+        let (_, err) = silo.ends(secs(20));
+        for file in &named {
+            let name = file.display().to_string();
+            let advice = format!("chmod 600 {name}");
+            let lines = err.lines().filter(|l| l.contains(&advice));
+            let lines: Vec<&str> = lines.filter(|l| l.contains("0644")).collect();
+            assert_eq!(lines.len(), expected, "{name} {mode:o}: {err}");
+        }
+    }
+}
+
 /// Beside one silo nobody votes, so the newcomer waits, and the silo that refuses it must say so.
 #[test]
 fn a_silo_warns_of_a_newcomer_with_another_secret() {

@@ -78,6 +78,27 @@ pub(super) fn make_hidden(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Warns if others than the owner may read or change the file: it holds the cluster's secret.
+pub(super) fn warn_of_mode(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        const OF_OTHERS: u32 = 0o066;
+        let mode = std::fs::metadata(path).map(|meta| meta.permissions().mode() & 0o777);
+        if let Ok(mode) = mode
+            && mode & OF_OTHERS != 0
+        {
+            let file = path.display();
+            tracing::warn!(
+                %file,
+                mode = format!("{mode:04o}"),
+                "others may read or change the file of the table, which holds the cluster's secret: `chmod 600 {file}*`"
+            );
+        }
+    }
+    let _ = path;
+}
+
 /// The absolute path to use, if its directory exists and its file system has locks that work.
 ///
 /// # Errors

@@ -155,9 +155,11 @@ impl Transport for TcpTransport {
             .begin(hello.clone(), inbox.clone(), phase.clone(), runtime.clone());
         let security = &self.shared.config.security;
         if let Some(secret) = security.secret() {
+            secret.warn_of_mode();
             runtime.spawn(until_it_ends(keep_fresh(secret.clone()), phase.clone()));
         }
         if let Some(certificates) = security.certificates() {
+            certificates.warn_of_mode();
             if certificates.are_optional() {
                 tracing::warn!(
                     "silos without a certificate are believed too: once all have one, start this silo without `--tls-optional`"

@@ -168,6 +168,10 @@ impl Certificates {
         has_changed
     }
 
+    pub(in crate::transport) fn warn_of_mode(&self) {
+        files::warn_of_mode(&self.files.key);
+    }
+
     /// Changes of the certificates.
     pub(in crate::transport) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

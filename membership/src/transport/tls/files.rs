@@ -1,4 +1,4 @@
-//! Files with secrets: why one cannot be read.
+//! Files with secrets: why one cannot be read, and who else may read it.
 //!
 //! Nothing here shows what is in a file, nor a path that may be the secret itself.
 
@@ -25,6 +25,29 @@ pub(super) fn shown(path: &Path) -> Option<String> {
         || folder.is_some_and(|folder| !folder.as_os_str().is_empty() && folder.is_dir());
     is_path.then(|| path.display().to_string())
 }
+
+/// Warns if others than the owner may read or change a file with a secret.
+#[cfg(unix)]
+pub(super) fn warn_of_mode(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    const OF_OTHERS: u32 = 0o066;
+    let Ok(metadata) = path.metadata() else {
+        return;
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & OF_OTHERS != 0 {
+        let file = path.display();
+        tracing::warn!(
+            %file,
+            mode = format!("{mode:04o}"),
+            "others may read or change a file with a secret: `chmod 600 {file}`"
+        );
+    }
+}
+
+/// Modes are of Unix.
+#[cfg(not(unix))]
+pub(super) const fn warn_of_mode(_: &Path) {}
 
 #[cfg(test)]
 mod tests {

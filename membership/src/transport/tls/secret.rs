@@ -84,6 +84,10 @@ impl Secret {
         Ok(())
     }
 
+    pub(in crate::transport) fn warn_of_mode(&self) {
+        files::warn_of_mode(&self.0.path);
+    }
+
     /// Changes of the keys.
     pub(in crate::transport) fn changes(&self) -> watch::Receiver<()> {
         self.0.changes.subscribe()
