@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use membership_core::{
-    Heartbeats, MembershipEntry, MembershipTable, SharedSettings, SiloStatus, Snapshot, TableExt,
-    WallTime,
+    ClusterKeys, Heartbeats, MembershipEntry, MembershipTable, SharedSettings, SiloStatus,
+    Snapshot, TableExt, WallTime,
 };
 
 use crate::clock;
@@ -42,6 +42,26 @@ impl Inspection {
     /// The shared settings as silos follow them: forced into their ranges.
     pub fn settings(&self) -> SharedSettings {
         self.snapshot.version_row.settings.workable()
+    }
+
+    /// The keys of the cluster, to be counted.
+    pub fn cluster_keys(&self) -> ClusterKeys {
+        self.snapshot.version_row.core.cluster_keys()
+    }
+
+    /// What to do about the keys of the cluster, if anything.
+    pub fn rotation(&self) -> Option<String> {
+        match self.cluster_keys() {
+            keys if keys.is_empty() => Some(
+                "the table has no cluster key, because an older build made it: run `membership settings rotate-key` once"
+                    .to_owned(),
+            ),
+            keys if keys.are_in_rotation() => Some(format!(
+                "{} cluster keys: a rotation is unfinished; once every silo has read the table since, end it with `membership settings rotate-key --finish`",
+                keys.len()
+            )),
+            _ => None,
+        }
     }
 
     /// Whether a silo that should be alive has been silent for so long that others will call it

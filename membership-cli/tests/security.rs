@@ -181,6 +181,33 @@ fn a_silo_that_is_set_up_otherwise_harms_none_and_is_told_what_to_compare() {
     }
 }
 
+#[test]
+fn a_rotation_of_the_cluster_key_is_seen_until_it_ends() {
+    let place = Place::new();
+    drop(place.initialize());
+    let keys = |expected: u64| {
+        for command in ["settings", "status"] {
+            let json = place.run(&[command, "--json"]).expect(0).json();
+            assert_eq!(json["cluster_keys"], expected, "{json}");
+            assert_eq!(json["rotation_unfinished"], expected > 1, "{json}");
+            let text = place.run(&[command]).expect(0).out;
+            let unfinished = text.contains("a rotation is unfinished");
+            assert_eq!(unfinished, expected > 1, "{text}");
+        }
+    };
+    keys(1);
+    for added in 2..=4 {
+        place.run(&["settings", "rotate-key"]).expect(0);
+        keys(added);
+    }
+    // The oldest is not dropped for a fifth one.
+    let ran = place.run(&["settings", "rotate-key"]).expect(2);
+    assert!(ran.err.contains("--finish"), "{ran:?}");
+    keys(4);
+    place.run(&["settings", "rotate-key", "--finish"]).expect(0);
+    keys(1);
+}
+
 /// Once each, at the start; a file that its owner alone may read is not named.
 #[test]
 fn a_silo_warns_of_files_with_secrets_that_others_may_read() {

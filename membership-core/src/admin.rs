@@ -184,15 +184,15 @@ where
     /// silo has read the table, and then keep the [newest](crate::ClusterKeys::newest) alone.
     ///
     /// # Errors
-    /// See [`ChangeError`].
-    pub async fn cluster_keys(
+    /// [`ChangeError::Refused`] with the error of `edit`; otherwise see [`ChangeError`].
+    pub async fn cluster_keys<E: fmt::Display>(
         &mut self,
-        mut edit: impl FnMut(&ClusterKeys) -> ClusterKeys + Send,
-    ) -> Result<Option<u64>, ChangeError> {
+        mut edit: impl FnMut(&ClusterKeys) -> Result<ClusterKeys, E> + Send,
+    ) -> Result<Option<u64>, ChangeError<E>> {
         let plan = |table: &Snapshot, id| {
             let cell = &table.version_row.core;
             let (old, request) = (cell.cluster_keys(), CommitRequest::of_changes);
-            let new = edit(&old);
+            let new = edit(&old)?;
             let cell = cell.with_cluster_keys(&new);
             let request = || request(table.token.clone(), id, Vec::new()).with_core(cell);
             Ok((new != old).then(request))

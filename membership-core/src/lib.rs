@@ -93,7 +93,9 @@ pub use connection::{ConnectionOption, ConnectionString};
 
 pub use model::address::{MAX_SAFE_INTEGER, ParseSiloError, SiloAddress};
 pub use model::cluster::{ClusterName, DEFAULT_SERVICE, ParseClusterError};
-pub use model::cluster_key::{ClusterKey, ClusterKeys, ClusterProof, MAX_CLUSTER_KEYS};
+pub use model::cluster_key::{
+    ClusterKey, ClusterKeys, ClusterProof, MAX_CLUSTER_KEYS, TooManyClusterKeys,
+};
 pub use model::content_hash::ContentHash;
 pub use model::core_cell::CoreCell;
 pub use model::entry::{

@@ -133,7 +133,7 @@ pub use membership_core::{
 pub use membership_core::{
     ChangedKeys, ClusterKey, ClusterKeys, ClusterProof, CommitRecord, ContentHash, CoreCell,
     MAX_CLUSTER_CELL_BYTES, MAX_CLUSTER_KEYS, MAX_CORE_BYTES, MAX_RECORDED_KEYS,
-    MAX_STORE_TOKEN_BYTES, RECENT_COMMITS, VersionRow, VersionToken,
+    MAX_STORE_TOKEN_BYTES, RECENT_COMMITS, TooManyClusterKeys, VersionRow, VersionToken,
 };
 
 // Views.

@@ -108,9 +108,12 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         session.out.line("once every silo has read this version (see `table_refresh_period`), end with `membership settings rotate-key --finish`");
     }
     let inspection = Inspection::of(table.as_ref()).await?;
-    let settings =
+    let mut settings =
         serde_json::to_value(&inspection.snapshot.version_row.settings).unwrap_or_default();
+    let keys = inspection.cluster_keys();
     if args.json {
+        settings["cluster_keys"] = keys.len().into();
+        settings["rotation_unfinished"] = keys.are_in_rotation().into();
         session.out.line(settings);
         return Ok(Exit::Ok);
     }
@@ -121,7 +124,13 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             (clean(&plain(value)), Paint::Plain),
         ]);
     }
+    let plain = (keys.len().to_string(), Paint::Plain);
+    grid.row([("cluster_keys".to_owned(), Paint::Plain), plain]);
     grid.show(&mut session.out);
+    if let Some(text) = inspection.rotation() {
+        let text = session.out.paint(Paint::Yellow, text);
+        session.out.line(text);
+    }
     Ok(Exit::Ok)
 }
 
@@ -129,16 +138,16 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
 fn rotation(
     finish: bool,
     now: bool,
-) -> Result<impl FnMut(&ClusterKeys) -> ClusterKeys + Send, Failure> {
+) -> Result<impl FnMut(&ClusterKeys) -> Result<ClusterKeys, Failure> + Send, Failure> {
     let mut random = [0; 32];
     getrandom::fill(&mut random)
         .map_err(|e| Failure::new(Exit::Failed, format!("no random numbers: {e}")))?;
     let key = ClusterKey::new(random);
     Ok(move |old: &ClusterKeys| match (finish, now) {
-        (true, _) => old.newest(),
-        (_, true) => ClusterKeys::from(key),
-        _ if old.contains(&key) => old.clone(),
-        _ => old.with(key),
+        (true, _) => Ok(old.newest()),
+        (_, true) => Ok(ClusterKeys::from(key)),
+        _ if old.contains(&key) => Ok(old.clone()),
+        _ => old.with(key).map_err(|e| Failure::usage(e.to_string())),
     })
 }
 

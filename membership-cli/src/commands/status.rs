@@ -38,6 +38,10 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             table.store()
         ));
         show(&inspection, &mut session.out);
+        if let Some(text) = inspection.rotation() {
+            let text = session.out.paint(Paint::Yellow, text);
+            session.out.line(text);
+        }
     }
     Ok(Exit::Ok)
 }
@@ -224,6 +228,8 @@ fn as_json(inspection: &Inspection, cluster: &str, store: &str) -> Value {
         "layout": row.layout,
         "leader": view.leader().map(|e| e.address),
         "settings": row.settings,
+        "cluster_keys": inspection.cluster_keys().len(),
+        "rotation_unfinished": inspection.cluster_keys().are_in_rotation(),
         "members": members,
         "undecodable": undecodable,
         "recent": row.recent,

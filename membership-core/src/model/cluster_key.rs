@@ -76,6 +76,13 @@ impl fmt::Debug for ClusterKey {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClusterKeys(Arc<[ClusterKey]>);
 
+/// A key was to be added while [`MAX_CLUSTER_KEYS`] are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the table has {MAX_CLUSTER_KEYS} cluster keys, and no more are allowed: end the rotation first (`membership settings rotate-key --finish`)"
+)]
+pub struct TooManyClusterKeys;
+
 /// Proof that somebody has a cluster key: a keyed BLAKE3 hash of what it is said about.
 pub type ClusterProof = [u8; 32];
 
@@ -114,13 +121,23 @@ impl ClusterKeys {
         accepted
     }
 
-    /// The keys after a rotation has begun: with a new one. If there would be more than
-    /// [`MAX_CLUSTER_KEYS`], the oldest goes.
+    /// The keys after a rotation has begun: with a new one.
+    ///
+    /// # Errors
+    /// [`TooManyClusterKeys`]: there are [`MAX_CLUSTER_KEYS`] already. The oldest may be the only one
+    /// that a silo knows, so that it is removed on request alone.
+    pub fn with(&self, key: ClusterKey) -> Result<Self, TooManyClusterKeys> {
+        if self.0.len() >= MAX_CLUSTER_KEYS {
+            return Err(TooManyClusterKeys);
+        }
+        let keys = self.0.iter().copied();
+        Ok(Self(keys.chain([key]).collect()))
+    }
+
+    /// Whether a rotation has begun and not ended: there are older keys besides the newest.
     #[must_use]
-    pub fn with(&self, key: ClusterKey) -> Self {
-        let keep = self.0.len().saturating_sub(MAX_CLUSTER_KEYS - 1);
-        let keys = self.0.iter().skip(keep).copied();
-        Self(keys.chain([key]).collect())
+    pub fn are_in_rotation(&self) -> bool {
+        self.0.len() > 1
     }
 
     /// The keys after a rotation: the newest alone.
@@ -172,18 +189,27 @@ mod tests {
     fn a_rotation_keeps_the_older_key_until_it_ends() {
         let (old, new) = (ClusterKey::new([1; 32]), ClusterKey::new([2; 32]));
         let before = ClusterKeys::from(old);
-        let during = before.with(new);
+        let during = before.with(new).unwrap();
         let after = during.newest();
         let said: &[&[u8]] = &[b"hello"];
         assert!(before.accept(&during.prove(said), said));
         assert!(during.accept(&before.prove(said), said));
         assert!(during.accept(&after.prove(said), said));
         assert!(!after.accept(&before.prove(said), said));
-        let mut many = before;
-        for i in 0..9 {
-            many = many.with(ClusterKey::new([i; 32]));
+        assert!(during.are_in_rotation() && !before.are_in_rotation());
+        assert!(!after.are_in_rotation());
+    }
+
+    #[test]
+    fn no_key_is_dropped_for_another() {
+        let mut many = ClusterKeys::default();
+        for i in 0..MAX_CLUSTER_KEYS {
+            let key = ClusterKey::new([i as u8; 32]);
+            many = many.with(key).unwrap();
         }
-        assert_eq!(many.len(), MAX_CLUSTER_KEYS);
+        let error = many.with(ClusterKey::new([9; 32])).unwrap_err();
+        assert!(error.to_string().contains("--finish"), "{error}");
+        many.newest().with(ClusterKey::new([9; 32])).unwrap();
     }
 
     #[test]
