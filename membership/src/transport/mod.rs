@@ -60,8 +60,8 @@ pub use stats::TransportStats;
 pub use tcp::fuzzing;
 pub use tcp::{TcpConfig, TcpTransport};
 pub use tls::{
-    Certificates, CertificatesError, Secret, SecretError, SiloKey, certificate_at, client_config,
-    instance_at,
+    Certificates, CertificatesError, Secret, SecretError, SiloKey, Validity, certificate_at,
+    client_config, instance_at,
 };
 
 /// Carries bytes between silos. One silo uses one transport for its whole life.

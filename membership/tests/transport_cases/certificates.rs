@@ -129,7 +129,9 @@ async fn silos_of_one_authority_hear_each_other() {
     assert_eq!(found.unwrap(), Some(a.instance));
     // So can be the end of its certificate.
     let left = certificate_at(a.endpoint(), Duration::from_secs(5)).await;
-    let left = left.unwrap().unwrap().as_secs();
+    let validity = left.unwrap().unwrap();
+    let left = validity.left.as_secs();
+    assert!(validity.lifetime > Duration::from_secs(left) && !validity.ends_soon());
     let ends = date_time_ymd(2200, 1, 1).unix_timestamp() as u64;
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     assert!((ends - left).abs_diff(now.as_secs()) < 5, "{left}");

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::verify::tls12;
-use super::{ALPN, Proven, Tls, authority, provider};
+use super::{ALPN, Proven, Tls, Validity, authority, provider};
 
 /// Asks which process listens at an address: the instance whose key it proves, or none if what
 /// answers there proves nothing within `limit` (it is no silo, it hangs, or its security is `none`).
@@ -46,7 +46,7 @@ pub async fn instance_at(address: SocketAddr, limit: Duration) -> io::Result<Opt
 /// As [`instance_at`].
 ///
 /// Cancel safe.
-pub async fn certificate_at(address: SocketAddr, limit: Duration) -> io::Result<Option<Duration>> {
+pub async fn certificate_at(address: SocketAddr, limit: Duration) -> io::Result<Option<Validity>> {
     let stream = timeout(limit, TcpStream::connect(address)).await??;
     let provider = Arc::new(provider());
     let mut config = ClientConfig::builder_with_provider(provider.clone())
@@ -64,9 +64,13 @@ pub async fn certificate_at(address: SocketAddr, limit: Duration) -> io::Result<
         return Ok(None);
     };
     let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let ends = shown.first().and_then(authority::end_of);
-    let left = |ends: u64| ends.saturating_sub(UnixTime::now().as_secs());
-    Ok(ends.map(left).map(Duration::from_secs))
+    let validity = |certificate| {
+        let ends = authority::end_of(certificate)?;
+        let left = ends.saturating_sub(UnixTime::now().as_secs());
+        let lifetime = authority::lifetime_of(certificate)?;
+        Some(Validity::new(Duration::from_secs(left), lifetime))
+    };
+    Ok(shown.first().and_then(validity))
 }
 
 /// Accepts any certificate, to look at it, whose key the other side proves.

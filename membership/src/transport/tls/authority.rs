@@ -134,6 +134,19 @@ pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<u64> {
     }
 }
 
+/// How long a certificate is valid in all, from its beginning to its end.
+pub(super) fn lifetime_of(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    let usage = KeyUsage::server_auth();
+    let parsed = EndEntityCert::try_from(certificate).ok()?;
+    let first = UnixTime::since_unix_epoch(Duration::ZERO);
+    let begins = match parsed.verify_for_usage(&[], &[], &[], first, usage, None, None) {
+        Err(webpki::Error::CertNotValidYet { not_before, .. }) => not_before.as_secs(),
+        _ => 0,
+    };
+    let ends = end_of(certificate)?;
+    Some(Duration::from_secs(ends.saturating_sub(begins)))
+}
+
 pub(super) fn reason(error: &webpki::Error) -> String {
     match error {
         webpki::Error::CertExpired { .. } => "has ended: renew it".to_owned(),

@@ -25,11 +25,9 @@ use webpki::KeyUsage;
 
 #[cfg(feature = "fuzzing")]
 use super::authority::end_of;
-use super::authority::{Authority, NO_CERTIFICATE, anchors, reason};
-use super::{ALPN, files, provider};
+use super::authority::{Authority, NO_CERTIFICATE, anchors, lifetime_of, reason};
+use super::{ALPN, Validity, files, provider};
 
-/// A certificate that ends sooner is warned of.
-const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 const BAD_KEY: &str = "the private key cannot be used: make one that is Ed25519, ECDSA (P-256 or P-384), or RSA with 2048 bits or more";
 
 /// Certificates (X.509) that every silo of a cluster needs besides the table: where an authority
@@ -216,16 +214,16 @@ impl Certificates {
     }
 
     pub(super) fn warn_of_its_end(&self) {
-        let left = self.valid_for();
+        let lifetime = lifetime_of(&self.material().own).unwrap_or_default();
+        let validity = Validity::new(self.valid_for(), lifetime);
         let file = self.files.certificate.display().to_string();
-        if left.is_zero() {
+        if validity.left.is_zero() {
             tracing::error!(
                 file,
                 "the certificate of this silo has ended: other silos refuse its new connections; renew it"
             );
-        } else if left < SOON {
-            let days = left.as_secs() / (24 * 3600);
-            tracing::warn!(file, days, "the certificate of this silo ends soon");
+        } else if validity.ends_soon() {
+            tracing::warn!(file, left = %validity, "the certificate of this silo ends soon");
         }
     }
 

@@ -11,6 +11,7 @@ mod files;
 mod material;
 mod reload;
 mod secret;
+mod validity;
 mod verify;
 
 use std::io;
@@ -39,6 +40,7 @@ pub(super) use self::reload::{keep_certificates_fresh, keep_fresh};
 #[cfg(feature = "fuzzing")]
 pub(super) use self::secret::parse as parse_secret;
 pub use self::secret::{Secret, SecretError};
+pub use self::validity::Validity;
 
 use self::verify::PeerKey;
 use super::TransportError;
