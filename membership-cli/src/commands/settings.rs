@@ -88,6 +88,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         Some(Action::Set { changes }) => Some(admin.settings(|old| changed(old, changes)).await?),
         Some(Action::RotateKey { finish, now }) => {
             let rotation = rotation(*finish, *now)?;
+            if *finish {
+                has_key(&Inspection::of(table.as_ref()).await?)?;
+            }
             Some(admin.cluster_keys(rotation).await?)
         }
     };
@@ -132,6 +135,18 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         session.out.line(text);
     }
     Ok(Exit::Ok)
+}
+
+/// A rotation ends only where it has begun: without a key no silo can start.
+fn has_key(now: &Inspection) -> Result<(), Failure> {
+    match now.snapshot.version_row.core.cluster_keys().is_empty() {
+        false => Ok(()),
+        true => Err(Failure::new(
+            Exit::Unusable,
+            "the table has no cluster key, so no silo can start: run `membership settings rotate-key` \
+             without --finish",
+        )),
+    }
 }
 
 /// The keys after a step of a rotation; called again after a conflict.
