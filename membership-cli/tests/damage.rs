@@ -23,7 +23,9 @@ fn sql(place: &Place, statement: &str) {
 fn a_damaged_row_is_shown_and_can_be_removed() {
     let place = Place::new();
     let table = place.initialize();
-    place.insert(&table, vec![active(1), active(2)]);
+    let mut other = active(1);
+    other.info.host_name = "another-machine".to_owned();
+    place.insert(&table, vec![other, active(2)]);
     place.beat(&table, silo(1), 1, support::now());
     place.beat(&table, silo(2), 1, support::now());
     sql(
@@ -42,14 +44,10 @@ fn a_damaged_row_is_shown_and_can_be_removed() {
             .out
             .contains("cannot be decoded")
     );
-    assert!(
-        place
-            .run(&["doctor", "--quick", "--repair", "--yes"])
-            .expect(0)
-            .out
-            .contains("removed the damaged row")
-    );
-    place.run(&["doctor", "--quick"]).expect(0);
+    let quick = place.run(&["doctor", "--quick", "--repair", "--yes"]);
+    assert!(quick.expect(1).out.contains("leave --quick out"));
+    let ran = place.run(&["doctor", "--repair", "--yes"]);
+    assert!(ran.out.contains("removed the damaged row"), "{ran:?}");
     assert!(place.entry(&table, silo(1)).is_some() && place.entry(&table, silo(2)).is_none());
 }
 
@@ -80,6 +78,69 @@ fn a_ghost_can_be_evicted() {
             .out
             .contains("no heartbeat for")
     );
+}
+
+/// The heartbeat is an hour in the future, as seen by a machine whose clock is an hour behind.
+#[test]
+fn a_ghost_is_found_whatever_the_clocks_say() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(1)]);
+    place.beat(&table, silo(1), 1, support::now().plus(secs(3_600)));
+    let ran = place.run(&["doctor", "--repair", "--yes"]);
+    assert!(ran.out.contains("evicted 127.0.0.1:1@"), "{ran:?}");
+}
+
+#[test]
+fn no_ghost_of_another_machine_is_found_by_a_refused_connection() {
+    let place = Place::new();
+    let table = place.initialize();
+    let mut row = active(1);
+    row.info.host_name = "a-container".to_owned();
+    place.insert(&table, vec![row]);
+    let ran = place.run(&["doctor", "--repair", "--yes"]).expect(1);
+    assert!(ran.out.contains("on the silos' network?"), "{ran:?}");
+    assert!(!ran.out.contains("evicted 127"), "{ran:?}");
+}
+
+#[test]
+fn a_table_that_nobody_uses_is_not_well() {
+    let place = Place::new();
+    let table = place.initialize();
+    let ran = place.run(&["doctor"]).expect(0);
+    assert!(ran.out.contains("the table has none"), "{ran:?}");
+    place.insert(&table, vec![support::voted_out(3, [1, 2])]);
+    for args in [&["doctor"][..], &["doctor", "--quick"]] {
+        let ran = place.run(args).expect(1);
+        assert!(ran.out.contains("none is Active"), "{ran:?}");
+    }
+    place.insert(&table, vec![active(1)]);
+    place.beat(&table, silo(1), 1, support::now());
+    let ran = place.run(&["doctor", "--quick"]).expect(0);
+    assert!(ran.out.contains("not checked"), "{ran:?}");
+}
+
+#[test]
+fn a_table_without_a_cluster_key_is_named() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(1)]);
+    place.beat(&table, silo(1), 1, support::now());
+    let core = "json_extract(body, '$.core')";
+    sql(
+        &place,
+        &format!(
+            "UPDATE membership_version SET body = json_set(body, '$.core', \
+             json_remove({core}, '$.keys') || '')"
+        ),
+    );
+    let ran = place.run(&["doctor", "--quick"]).expect(1);
+    assert!(ran.out.contains("no silo can start"), "{ran:?}");
+    let ran = place.run(&["settings", "rotate-key", "--finish"]).expect(6);
+    assert!(ran.err.contains("without --finish"), "{ran:?}");
+    place.run(&["settings", "rotate-key"]).expect(0);
+    place.run(&["doctor", "--quick"]).expect(0);
+    place.run(&["settings", "rotate-key", "--finish"]).expect(0);
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn operator() -> String {
 }
 
 /// This machine's name.
-fn host() -> String {
+pub(crate) fn host() -> String {
     rustix::system::uname()
         .nodename()
         .to_string_lossy()

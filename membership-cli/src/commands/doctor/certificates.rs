@@ -6,7 +6,8 @@ use membership::transport::{Validity, certificate_at};
 use membership_core::SiloAddress;
 use tokio::task::JoinSet;
 
-use super::silos::{DIAL_TIMEOUT, DIALS, Watched};
+use super::address::{DIAL_TIMEOUT, DIALS};
+use super::watch::Watched;
 use super::{Finding, report};
 use crate::session::Session;
 use crate::text::count;

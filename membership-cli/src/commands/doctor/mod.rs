@@ -1,25 +1,29 @@
 //! `membership doctor`: finds what is wrong with a table, and repairs what it can. It never ends a silo
 //! that may be alive.
 
+mod address;
 mod certificates;
 mod repair;
+mod rows;
 mod silos;
 mod store;
+pub(crate) mod watch;
 
 use std::time::{Duration, Instant};
 
 use membership_core::{Durability, Guarantees, Recency, Snapshot, encoding};
 
-use self::silos::Watched;
+use self::rows::Undamaged;
 use self::store::Writes;
+use self::watch::Watched;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::Paint;
 use crate::session::{Session, TableArgs};
 use crate::text::{clean, count, span};
 
-/// Check the table: reachable, guarantees, permissions, layout, clocks, ghosts, certificates, damaged
-/// rows
+/// Check the table: reachable, guarantees, permissions, layout, cluster key, clocks, silos, ghosts,
+/// certificates, damaged rows
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -30,8 +34,8 @@ pub(crate) struct Args {
     /// Do not ask
     #[arg(long, short, requires = "repair")]
     yes: bool,
-    /// Do not watch heartbeats for a period and a half; then ghosts are found by clocks alone, and
-    /// certificates are not looked at
+    /// Do not watch heartbeats; then ghosts are found by clocks alone, certificates are not looked at,
+    /// and nothing is repaired
     #[arg(long)]
     quick: bool,
 }
@@ -71,20 +75,24 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let writes = store::writes(&args.table, session).await;
     bad += usize::from(writes == Writes::Failed);
     bad += layout(&inspection.snapshot, session);
+    bad += cluster_key(&inspection.snapshot, session);
     let seen = if args.quick {
         Watched::default()
     } else {
-        silos::watch(table.as_ref(), &inspection, session).await?
+        watch::watch(table.as_ref(), &inspection, session).await?
     };
     bad += clocks(&inspection, &seen, session);
     let silent = silos::silent(&inspection, &seen, args.quick).await;
-    bad += silos::report_all(&inspection, &seen, &silent, args.quick, session);
+    bad += silos::alive(&inspection, &seen, args.quick, session);
+    bad += silos::report_all(&seen, &silent, args.quick, session);
     bad += certificates::check(&seen, session).await;
-    let damaged = silos::damaged(&inspection, &seen).await;
-    bad += silos::report_damaged(&inspection, &damaged, session);
+    let damaged = rows::damaged(&inspection, &seen).await;
+    let undamaged = Undamaged::of(&inspection.snapshot);
+    bad += rows::report_all(&inspection, &damaged, undamaged, session);
     let repairable = repair::Repairable {
         ghosts: silent.iter().filter(|s| s.is_ghost()).collect(),
         damaged: &damaged,
+        undamaged,
     };
     if args.repair {
         bad -= repair::repair(
@@ -161,6 +169,26 @@ fn layout(now: &Snapshot, session: &mut Session) -> usize {
         &text,
     );
     0
+}
+
+/// Newcomers prove with the cluster key that they have read the table: without one nobody joins.
+fn cluster_key(now: &Snapshot, session: &mut Session) -> usize {
+    let keys = now.version_row.core.cluster_keys();
+    let (finding, text) = if keys.is_empty() {
+        (
+            Finding::Bad,
+            "the table has none, so no silo can start: run `membership settings rotate-key` once",
+        )
+    } else if keys == keys.newest() {
+        (Finding::Good, "the table has one")
+    } else {
+        (
+            Finding::Note,
+            "several are valid: end the rotation with `membership settings rotate-key --finish`",
+        )
+    };
+    report(session, finding, "key", text);
+    usize::from(keys.is_empty())
 }
 
 /// A heartbeat that was just written shows the clock of its writer.

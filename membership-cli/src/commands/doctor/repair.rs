@@ -4,7 +4,8 @@ use membership::admin::{Admin, TokioRuntime};
 use membership::{MembershipTable, TableExt};
 
 use super::Args;
-use super::silos::{DamagedRow, Silent};
+use super::rows::{DamagedRow, Undamaged};
+use super::silos::Silent;
 use super::store::Writes;
 use crate::commands::evict::evict;
 use crate::exit::Failure;
@@ -16,6 +17,7 @@ use crate::text::{clean, span};
 pub(super) struct Repairable<'a> {
     pub ghosts: Vec<&'a Silent>,
     pub damaged: &'a [DamagedRow],
+    pub undamaged: Undamaged,
 }
 
 impl Repairable<'_> {
@@ -42,15 +44,18 @@ pub(super) async fn repair(
         );
         return Ok(0);
     }
+    if args.quick {
+        session.out.line(
+            "--quick watches no heartbeats, so it removes no row and evicts no silo: leave --quick out",
+        );
+        return Ok(0);
+    }
+    if !may_commit(what.undamaged, args.yes, session) {
+        return Ok(0);
+    }
     let mut done = 0;
     for row in what.damaged {
-        done += usize::from(remove(table, row, args.yes, session).await?);
-    }
-    if args.quick && !what.ghosts.is_empty() {
-        session
-            .out
-            .line("--quick judges ghosts by clocks alone and evicts none: leave --quick out");
-        return Ok(done);
+        done += usize::from(remove(table, inspection, row, args.yes, session).await?);
     }
     for ghost in &what.ghosts {
         done += usize::from(evict_ghost(table, inspection, ghost, args.yes, session).await?);
@@ -58,8 +63,31 @@ pub(super) async fn repair(
     Ok(done)
 }
 
+/// Every repair is a commit, and the commit that follows a row changed by hand stops the cluster.
+fn may_commit(rows: Undamaged, yes: bool, session: &mut Session) -> bool {
+    let text = match rows {
+        Undamaged::AsCommitted => return true,
+        Undamaged::Changed => {
+            "nothing is repaired while rows differ from the last commit: undo what was changed by \
+             hand first"
+        }
+        Undamaged::NotKnown if yes => {
+            "nothing is repaired: rows that can be read may have been changed by hand as well, and \
+             then all silos would report table_rolled_back. Put the damaged rows back as they were, \
+             or remove them after the next commit. Without --yes you are asked"
+        }
+        Undamaged::NotKnown => {
+            "warning: if other rows were changed by hand as well, undo that first: otherwise all \
+             silos report table_rolled_back after this repair"
+        }
+    };
+    session.out.line(text);
+    rows == Undamaged::NotKnown && !yes
+}
+
 async fn remove(
     table: &dyn MembershipTable,
+    inspection: &Inspection,
     row: &DamagedRow,
     yes: bool,
     session: &mut Session,
@@ -82,6 +110,15 @@ async fn remove(
             "yes",
         )?
     {
+        return Ok(false);
+    }
+    // The user took time to answer.
+    let (_, heartbeats) = table.read_all().await?;
+    let beats = |silo| heartbeats.counter(silo) > inspection.heartbeats.counter(silo);
+    if !row.may_be_alive && row.silos.iter().any(beats) {
+        session.out.line(format_args!(
+            "the damaged row {key} stays: its silo writes heartbeats"
+        ));
         return Ok(false);
     }
     let mut runtime = TokioRuntime;

@@ -1,131 +1,22 @@
-//! Which silos are gone, which may be alive, and which rows cannot be decoded.
+//! Which silos are gone, and which may be alive.
 //!
-//! A ghost is a row that is not Dead whose heartbeat is stale, stood still while it was watched, at
-//! whose address nothing listens, and which the other silos accuse if any of them is Active. A silo
-//! that cannot write to the table has a stale heartbeat too: its address still answers. Where this
-//! machine's network is another one, the address of a living silo may refuse connections, but the
-//! other silos reach it.
+//! A ghost is a row that is not Dead whose heartbeat stood still while it was watched for as long as
+//! silos wait before they call it stale, at whose address nothing listens, and which the other silos
+//! accuse if any of them is Active. A silo that cannot write to the table has a stale heartbeat too:
+//! its address still answers. Where this machine's network is another one, the address of a living
+//! silo may refuse connections: then only the vote of a living silo counts.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
-use membership::transport::instance_at;
-use membership_core::{
-    Heartbeat, InstanceId, MembershipEntry, MembershipTable, SiloAddress, SiloStatus, Suspicion,
-    TableExt, WallTime,
-};
-use tokio::task::JoinSet;
+use membership_core::{MembershipEntry, SiloAddress, SiloStatus, Suspicion};
 
+use super::address::{AtAddress, look};
+use super::watch::Watched;
 use super::{Finding, report};
-use crate::clock;
-use crate::exit::Failure;
 use crate::inspect::Inspection;
 use crate::session::Session;
-use crate::text::{clean, count, span};
-
-/// How long a connection to a silo may take. A silo far away answers within a second.
-pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
-/// How many addresses are dialled at once.
-pub(super) const DIALS: usize = 32;
-
-/// The heartbeats that moved while they were watched.
-#[derive(Default)]
-pub(super) struct Watched {
-    /// Written meanwhile, with the time at which they were seen.
-    pub(super) moved: BTreeMap<SiloAddress, (Heartbeat, WallTime)>,
-    /// How long they were watched.
-    pub(super) lasted: Duration,
-}
-
-/// Watches heartbeats until each has moved, for at most a period and a half.
-pub(super) async fn watch(
-    table: &dyn MembershipTable,
-    inspection: &Inspection,
-    session: &mut Session,
-) -> Result<Watched, Failure> {
-    let waiting: Vec<SiloAddress> = inspection
-        .snapshot
-        .rows
-        .entries()
-        .filter(|e| e.status != SiloStatus::Dead)
-        .map(|e| e.address)
-        .collect();
-    let mut seen = Watched::default();
-    if waiting.is_empty() {
-        return Ok(seen);
-    }
-    let period = inspection.settings().i_am_alive_period;
-    let begun = Instant::now();
-    let until = begun + period * 3 / 2;
-    if session.err.is_terminal() {
-        session.err.line(format_args!(
-            "watching heartbeats for up to {} …",
-            span(period * 3 / 2)
-        ));
-    }
-    let all = |seen: &Watched| waiting.iter().all(|silo| seen.moved.contains_key(silo));
-    while !all(&seen) && Instant::now() < until {
-        tokio::time::sleep((period / 20).clamp(Duration::from_millis(50), Duration::from_secs(1)))
-            .await;
-        let (_, heartbeats) = table.read_all().await?;
-        let now = clock::wall();
-        for (silo, heartbeat) in &heartbeats.silos {
-            if heartbeat.counter > inspection.heartbeats.counter(silo) {
-                seen.moved.entry(*silo).or_insert((*heartbeat, now));
-            }
-        }
-    }
-    seen.lasted = begun.elapsed();
-    Ok(seen)
-}
-
-/// What is at a silo's address, as seen from this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtAddress {
-    /// The silo itself: it proves its key.
-    Itself,
-    /// Another process, which proves another key.
-    Another,
-    /// Something that proves nothing: perhaps the silo.
-    Answers,
-    /// The machine says that nothing listens there.
-    Nothing,
-    /// No answer: the machine may be down, or not reachable from here.
-    Unknown,
-}
-
-/// `instance` is the one that the row names.
-async fn dial(endpoint: SocketAddr, instance: Option<InstanceId>) -> AtAddress {
-    match instance_at(endpoint, DIAL_TIMEOUT).await {
-        Ok(Some(there)) if Some(there) == instance => AtAddress::Itself,
-        Ok(Some(_)) if instance.is_some() => AtAddress::Another,
-        Ok(_) => AtAddress::Answers,
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => AtAddress::Nothing,
-        Err(_) => AtAddress::Unknown,
-    }
-}
-
-async fn dial_all(
-    silos: impl IntoIterator<Item = (SiloAddress, Option<InstanceId>)>,
-) -> BTreeMap<SiloAddress, AtAddress> {
-    let (mut waiting, mut found) = (silos.into_iter(), BTreeMap::new());
-    let mut dials = JoinSet::new();
-    loop {
-        while dials.len() < DIALS
-            && let Some((silo, instance)) = waiting.next()
-        {
-            dials.spawn(async move { (silo, dial(silo.endpoint(), instance).await) });
-        }
-        match dials.join_next().await {
-            Some(Ok((silo, at))) => {
-                found.insert(silo, at);
-            }
-            Some(Err(_)) => {}
-            None => return found,
-        }
-    }
-}
+use crate::text::{count, span};
 
 /// What the other silos say about a silo, by what they wrote into the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,17 +53,39 @@ pub(super) struct Silent {
     pub silo: SiloAddress,
     /// How long ago it wrote its last heartbeat, by its clock.
     pub silence: Duration,
-    /// Longer than the other silos wait before they call it stale.
-    pub stale: bool,
     pub at: AtAddress,
     pub others: Others,
+    /// Its heartbeat counter in the store, if it is higher than the silo can have written: the store
+    /// ignores its heartbeats then.
+    pub impossible: Option<u64>,
 }
 
 impl Silent {
     /// It is certainly gone.
     pub fn is_ghost(&self) -> bool {
-        self.stale && self.at == AtAddress::Nothing && self.others != Others::ReachIt
+        self.impossible.is_none()
+            && match self.at {
+                AtAddress::Nothing => self.others != Others::ReachIt,
+                AtAddress::Refused => self.others == Others::Accuse,
+                _ => false,
+            }
     }
+}
+
+/// No silo writes heartbeats more often than this: the shortest period is 500 ms, of which a silo
+/// that joins takes a third.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Heartbeats that any silo may have written, whatever the clocks say.
+const RESERVE: u128 = 1_000;
+
+/// The counter of a silo, if it is higher than the silo can have written since it started.
+fn impossible(inspection: &Inspection, entry: &MembershipEntry) -> Option<u64> {
+    let heartbeat = inspection.heartbeats.silos.get(&entry.address)?;
+    let latest = heartbeat.at.max(inspection.now);
+    let most = latest.since(entry.start_time).as_millis() / SHORTEST.as_millis() + RESERVE;
+    // A time that was changed too allows any counter, but no silo reaches these.
+    let ever = most.min(1 << 40);
+    Some(heartbeat.counter).filter(|counter| u128::from(*counter) > ever)
 }
 
 /// The silos that wrote no heartbeat. Without watching (`quick`), those whose last one is stale.
@@ -184,35 +97,31 @@ pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool)
                 false => !seen.moved.contains_key(&e.address),
             }
     };
-    let rows: Vec<&MembershipEntry> = inspection
-        .snapshot
-        .rows
-        .entries()
-        .filter(is_silent)
-        .collect();
-    let at = dial_all(rows.iter().map(|e| (e.address, Some(e.instance_id)))).await;
+    let rows = inspection.snapshot.rows.entries();
+    let rows: Vec<&MembershipEntry> = rows.filter(is_silent).collect();
+    let silos: BTreeSet<SiloAddress> = rows.iter().map(|e| e.address).collect();
+    let at = look(silos, inspection, seen).await;
     rows.into_iter()
         .map(|e| Silent {
             silo: e.address,
             silence: inspection.silence(e) + seen.lasted,
-            stale: inspection.seems_stale(e),
             at: at.get(&e.address).copied().unwrap_or(AtAddress::Unknown),
             others: Others::about(e, inspection, seen),
+            impossible: impossible(inspection, e),
         })
         .collect()
 }
 
 /// Reports the silent silos; gives the number of problems.
 pub(super) fn report_all(
-    inspection: &Inspection,
     seen: &Watched,
     silent: &[Silent],
     quick: bool,
     session: &mut Session,
 ) -> usize {
     let mut bad = 0;
-    let alive = silent.iter().any(|s| s.at != AtAddress::Nothing);
-    if !quick && seen.moved.is_empty() && silent.len() > 1 && alive {
+    let some_may_live = silent.iter().any(|s| !s.is_ghost());
+    if !quick && seen.moved.is_empty() && silent.len() > 1 && some_may_live {
         bad += 1;
         let text = format!(
             "none of {} has written a heartbeat: look at the store first (space, memory, the silos' \
@@ -222,66 +131,8 @@ pub(super) fn report_all(
         report(session, Finding::Bad, "store", &text);
     }
     for one in silent {
-        let (silo, silence) = (one.silo, span(one.silence));
         bad += 1;
-        let (what, text) = match (one.at, one.stale) {
-            (AtAddress::Nothing, true) if one.others == Others::ReachIt => (
-                "silent",
-                format!(
-                    "{silo} has not written a heartbeat for {silence}, and nothing listens at its \
-                     address as seen from this machine; but no living silo has voted against it, \
-                     so they reach it, or cannot decide. It is not evicted; if you know that it is \
-                     gone: `membership evict`"
-                ),
-            ),
-            (AtAddress::Nothing, true) => (
-                "ghost",
-                format!(
-                    "{silo} has not written a heartbeat for {silence}, and nothing listens at its \
-                     address: evict it with --repair, or start a silo, which votes it out"
-                ),
-            ),
-            (AtAddress::Nothing, false) => (
-                "silent",
-                format!(
-                    "nothing listens at the address of {silo}, whose last heartbeat is {silence} old: \
-                     the other silos will vote it out, or run this again when the heartbeat is older \
-                     than {}",
-                    span(inspection.settings().staleness())
-                ),
-            ),
-            (AtAddress::Itself, _) => (
-                "silent",
-                format!(
-                    "{silo} has not written a heartbeat for {silence}, but answers at its address \
-                     and proves its key: it is alive and cut off from the table, or its log says \
-                     that the table is not the one it knew. It is not evicted"
-                ),
-            ),
-            (AtAddress::Another, _) => (
-                "silent",
-                format!(
-                    "{silo} has not written a heartbeat for {silence}, and another process answers \
-                     at its address. It is not evicted; if you know that it is gone: \
-                     `membership evict`"
-                ),
-            ),
-            (AtAddress::Answers, _) => (
-                "silent",
-                format!(
-                    "{silo} has not written a heartbeat for {silence}, but its address answers: it \
-                     may be alive and cut off from the table, or stand still. It is not evicted"
-                ),
-            ),
-            (AtAddress::Unknown, _) => (
-                "silent",
-                format!(
-                    "{silo} has not written a heartbeat for {silence}, and its address cannot be \
-                     reached from this machine, so it may be alive. It is not evicted; if you know \
-                     that it is gone: `membership evict`"
-                ),
-            ),
-        };
+        let (what, text) = described(one);
         report(session, Finding::Bad, what, &text);
     }
     if silent.is_empty() {
@@ -294,77 +145,103 @@ pub(super) fn report_all(
     bad
 }
 
-/// A row that cannot be decoded.
-#[derive(Debug)]
-pub(super) struct DamagedRow {
-    pub key: String,
-    /// The key names a silo that wrote a heartbeat meanwhile, or whose address answers.
-    pub may_be_alive: bool,
+fn described(one: &Silent) -> (&'static str, String) {
+    let silo = one.silo;
+    let wrote_none = format!(
+        "{silo} has not written a heartbeat for {}",
+        span(one.silence)
+    );
+    let gone = "if you know that it is gone: `membership evict`";
+    if let Some(counter) = one.impossible {
+        let answers = match one.at {
+            AtAddress::Itself => ", though it answers at its address and proves its key",
+            _ => "",
+        };
+        let text = format!(
+            "the heartbeat counter of {silo} is {counter}, which is more than it can have written: \
+             somebody changed it, and the store ignores the silo's heartbeats, which are \
+             lower{answers}. Set it to 0 in the store, or restart the silo. It is not evicted; {gone}"
+        );
+        return ("counter", text);
+    }
+    if one.is_ghost() {
+        let text = format!(
+            "{wrote_none}, and nothing listens at its address: evict it with --repair, or start a \
+             silo, which votes it out"
+        );
+        return ("ghost", text);
+    }
+    let text = match one.at {
+        AtAddress::Nothing | AtAddress::Refused if one.others == Others::ReachIt => format!(
+            "{wrote_none}, and nothing listens at its address as seen from this machine; but no \
+             living silo has voted against it, so they reach it, or cannot decide. It is not \
+             evicted; {gone}"
+        ),
+        AtAddress::Nothing | AtAddress::Refused => format!(
+            "{wrote_none}, and its address refuses connections from this machine. Not known whether \
+             it is gone: no silo has answered this machine. Are you on the silos' network? It is not \
+             evicted; {gone}"
+        ),
+        AtAddress::Itself => format!(
+            "{wrote_none}, but answers at its address and proves its key: it is alive and cut off \
+             from the table, or its log says that the table is not the one it knew. It is not evicted"
+        ),
+        AtAddress::Another => format!(
+            "{wrote_none}, and another process answers at its address. It is not evicted; {gone}"
+        ),
+        AtAddress::Answers => format!(
+            "{wrote_none}, but its address answers: it may be alive and cut off from the table, or \
+             stand still. It is not evicted"
+        ),
+        AtAddress::Unknown => format!(
+            "{wrote_none}, and its address cannot be reached from this machine, so it may be alive. \
+             It is not evicted; {gone}"
+        ),
+    };
+    ("silent", text)
 }
 
-/// The damaged rows.
-pub(super) async fn damaged(inspection: &Inspection, seen: &Watched) -> Vec<DamagedRow> {
-    let rows = inspection.snapshot.rows.undecodable();
-    let keys: Vec<String> = rows.map(|r| r.key().to_owned()).collect();
-    let silos = keys.iter().filter_map(|key| key.parse().ok());
-    let at = dial_all(silos.map(|silo| (silo, None))).await;
-    keys.into_iter()
-        .map(|key| {
-            let silo: Option<SiloAddress> = key.parse().ok();
-            let may_be_alive = silo.is_some_and(|silo| {
-                seen.moved.contains_key(&silo) || at.get(&silo) != Some(&AtAddress::Nothing)
-            });
-            DamagedRow { key, may_be_alive }
-        })
-        .collect()
-}
-
-/// Reports the damaged rows; gives the number of problems.
-pub(super) fn report_damaged(
+/// Reports whether any silo is Active; gives the number of problems.
+pub(super) fn alive(
     inspection: &Inspection,
-    damaged: &[DamagedRow],
+    seen: &Watched,
+    quick: bool,
     session: &mut Session,
 ) -> usize {
     let rows = &inspection.snapshot.rows;
-    for one in damaged {
-        let why = rows.by_key(&one.key).and_then(|r| r.undecodable());
-        let text = format!(
-            "{} cannot be decoded: {}{}",
-            clean(&one.key),
-            clean(why.unwrap_or_default()),
-            match one.may_be_alive {
-                true => ". Its silo may be alive, and stops when the row is removed",
-                false => "",
-            }
-        );
-        report(session, Finding::Bad, "row", &text);
-    }
-    // A damaged row is one that the last commit did not leave, and is reported already.
-    if !damaged.is_empty() {
-        return damaged.len();
-    }
-    if inspection.snapshot.is_as_committed() == Some(false) {
-        let text = format!(
-            "they are not those of version {}: somebody changed or removed some without a commit. Undo \
-             that before the next commit; after it, a silo without a row stops, and where a row was \
-             changed all silos report table_rolled_back: then restart all of them",
-            inspection.snapshot.version()
-        );
-        report(session, Finding::Bad, "rows", &text);
-        return 1;
-    }
-    let text = format!("{}, none damaged", count(rows.len(), "row"));
-    report(session, Finding::Good, "rows", &text);
-    0
+    let active = rows.entries().filter(|e| e.status == SiloStatus::Active);
+    let active: Vec<SiloAddress> = active.map(|e| e.address).collect();
+    let writing = active.iter().filter(|silo| seen.moved.contains_key(silo));
+    let writing = writing.count();
+    let (finding, text) = match (active.len(), writing) {
+        (0, _) if rows.is_empty() => (Finding::Note, "the table has none".to_owned()),
+        (0, _) => (Finding::Bad, "none is Active: start some".to_owned()),
+        (all, _) if quick => {
+            let text = format!("{all} Active; not checked whether they live, because of --quick");
+            (Finding::Note, text)
+        }
+        (all, 0) => (
+            Finding::Note,
+            format!("{all} Active, none of which writes heartbeats"),
+        ),
+        (all, some) => (
+            Finding::Good,
+            format!("{some} of {all} Active write heartbeats"),
+        ),
+    };
+    report(session, finding, "silos", &text);
+    usize::from(matches!(finding, Finding::Bad))
 }
 
 #[cfg(test)]
 mod tests {
     use membership_core::{
-        Evidence, Heartbeats, Row, SharedSettings, Snapshot, TableId, VersionRow,
+        Evidence, Heartbeat, Heartbeats, InstanceId, Row, SharedSettings, Snapshot, TableId,
+        VersionRow, WallTime,
     };
 
     use super::*;
+    use crate::clock;
 
     fn silo(number: u16) -> SiloAddress {
         SiloAddress::new([127, 0, 0, 1].into(), number, 1)
@@ -396,9 +273,9 @@ mod tests {
         Silent {
             silo: silo(1),
             silence: Duration::from_secs(3_600),
-            stale: true,
             at: AtAddress::Nothing,
             others: Others::about(entry, inspection, seen),
+            impossible: None,
         }
     }
 
@@ -419,5 +296,23 @@ mod tests {
             let found = silent(&inspection(vote), &seen);
             assert_eq!(found.is_ghost(), is_ghost, "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_refusal_that_proves_nothing_needs_the_vote_of_a_living_silo() {
+        let now = clock::wall();
+        let mut seen = Watched::default();
+        let refused = |vote, seen: &Watched| Silent {
+            at: AtAddress::Refused,
+            ..silent(&inspection(vote), seen)
+        };
+        assert!(!refused(None, &seen).is_ghost(), "nobody lives");
+        let heartbeat = Heartbeat {
+            counter: 2,
+            at: now,
+        };
+        seen.moved.insert(silo(2), (heartbeat, now));
+        assert!(!refused(None, &seen).is_ghost(), "nobody votes");
+        assert!(refused(Some(now), &seen).is_ghost());
     }
 }
