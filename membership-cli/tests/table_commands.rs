@@ -207,8 +207,7 @@ fn doctor_finds_ghosts_and_clocks_and_says_so() {
     place.insert(&table, vec![active(9)]);
     place.beat(&table, silo(9), 1, now().minus(secs(300)));
     place.beat(&table, silo(2), 6, now().plus(secs(60)));
-    // The command watches for a period and a half: no silo writes a heartbeat here, so the old
-    // heartbeat belongs to a ghost.
+    // No silo writes a heartbeat here.
     let ran = place.run(&["doctor"]).expect(1);
     assert!(
         ran.out.contains("127.0.0.1:9@") && ran.out.contains("has not written a heartbeat"),
@@ -253,6 +252,26 @@ fn evict_asks_and_warns() {
     place
         .run(&["evict", "silo-1", "--reason", " ", "--yes"])
         .expect(2);
+}
+
+/// The clock of this machine is an hour ahead of the silo's.
+#[test]
+fn evict_warns_of_a_silo_that_writes_heartbeats_whatever_the_clocks_say() {
+    let (place, table) = cluster();
+    let old = now().minus(secs(3_600));
+    place.beat(&table, silo(1), 6, old);
+    let mut child = place
+        .command(&["evict", "silo-1", "--reason", "test"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for counter in 7..17 {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        place.beat(&table, silo(1), counter, old);
+    }
+    child.stdin.take().unwrap().write_all(b"no\n").unwrap();
+    let ran: support::Ran = child.wait_with_output().unwrap().into();
+    assert!(ran.err.contains("just now: it is alive"), "{ran:?}");
 }
 
 #[test]

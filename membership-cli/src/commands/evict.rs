@@ -1,9 +1,12 @@
 //! `membership evict`: end a silo without a vote.
 
+use std::collections::BTreeSet;
+
 use membership::admin::{Admin, TokioRuntime};
 use membership::{MembershipEntry, MembershipTable, SiloAddress, SiloStatus, Snapshot};
 
 use crate::clock;
+use crate::commands::doctor::watch::until_moved;
 use crate::exit::{Exit, Failure};
 use crate::find;
 use crate::inspect::Inspection;
@@ -35,13 +38,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let inspection = Inspection::of(table.as_ref()).await?;
     let entry = living(&inspection.snapshot, &args.silo)?;
     let silo = entry.address;
-    let silence = inspection.silence(entry);
-    let period = inspection.settings().i_am_alive_period;
-    if silence < period * 2 && inspection.heartbeats.silos.contains_key(&silo) {
-        let warning = format!(
-            "warning: {silo} wrote a heartbeat {} ago: it is alive, and will stop",
-            span(silence)
-        );
+    if let Some(why) = signs_of_life(table.as_ref(), &inspection, entry, args.yes, session).await? {
+        let warning =
+            format!("warning: {silo} wrote a heartbeat {why}: it is alive, and will stop");
         let warning = session.err.paint(Paint::Yellow, warning);
         session.err.line(warning);
     }
@@ -66,6 +65,31 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         None => session.out.line(format_args!("{silo} is already Dead")),
     }
     Ok(Exit::Ok)
+}
+
+/// When the silo wrote a heartbeat, if it did lately. Clocks differ, so its heartbeat is watched as
+/// well before the user is asked.
+async fn signs_of_life(
+    table: &dyn MembershipTable,
+    inspection: &Inspection,
+    entry: &MembershipEntry,
+    yes: bool,
+    session: &mut Session,
+) -> Result<Option<String>, Failure> {
+    let (silo, silence) = (entry.address, inspection.silence(entry));
+    let period = inspection.settings().i_am_alive_period;
+    if silence < period * 2 && inspection.heartbeats.silos.contains_key(&silo) {
+        return Ok(Some(format!("{} ago", span(silence))));
+    }
+    if yes {
+        return Ok(None);
+    }
+    let waiting = BTreeSet::from([silo]);
+    let seen = until_moved(table, inspection, &waiting, period * 3 / 2, session).await?;
+    Ok(seen
+        .moved
+        .contains_key(&silo)
+        .then(|| "just now".to_owned()))
 }
 
 /// The one silo that `text` names and that is not Dead.
