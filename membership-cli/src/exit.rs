@@ -24,7 +24,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line or the configuration is wrong.
     Usage = 2,
-    /// The silo was declared dead by the others.
+    /// The silo was declared dead by the others, or left because no other silo reaches it.
     DeclaredDead = 3,
     /// The silo could not join: port taken, address in use, silos that cannot be reached.
     CannotJoin = 4,
@@ -63,7 +63,9 @@ impl Exit {
                 "the answer is no: doctor found a problem, the survivors disagree, a conformance case failed, the user did not confirm; or it was stopped early"
             }
             Self::Usage => "the command line or the configuration is wrong",
-            Self::DeclaredDead => "the silo was declared dead",
+            Self::DeclaredDead => {
+                "the silo was declared dead, or left because no other silo reaches it"
+            }
             Self::CannotJoin => {
                 "the silo cannot join: port taken, address in use, or silos that cannot be reached"
             }

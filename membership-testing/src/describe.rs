@@ -273,6 +273,10 @@ pub(super) fn termination(end: &Termination, truth: &GroundTruth) -> String {
                 }
             )
         }
+        Termination::Unreachable { why, clean } => {
+            let how = if *clean { "left" } else { "left, unconfirmed" };
+            format!("{how}: {why}")
+        }
         Termination::JoinFailed(e) => format!("join failed: {e}"),
         other => format!("{other:?}"),
     }

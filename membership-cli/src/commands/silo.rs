@@ -261,6 +261,12 @@ impl Life {
                     dead.silo
                 ),
             )),
+            Termination::Unreachable { why, .. } => Err(Failure::new(
+                Exit::DeclaredDead,
+                format!(
+                    "{why}; check its --advertise address and the network between the silos, then start it again"
+                ),
+            )),
             Termination::JoinFailed(error) => {
                 Err(Failure::new(join_exit(error), error.to_string()))
             }

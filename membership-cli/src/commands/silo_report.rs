@@ -186,6 +186,9 @@ impl Report {
                     "event": "terminated", "cause": dead.cause(), "votes": dead.votes, "version": dead.version, "silo": dead.silo,
                     "death": dead.death, "at": dead.at,
                 }),
+                Termination::Unreachable { why, clean } => {
+                    json!({"event": "terminated", "cause": "unreachable", "votes": [], "clean": clean, "reason": why.to_string()})
+                }
                 Termination::JoinFailed(why) => {
                     json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why.to_string()})
                 }
@@ -198,6 +201,7 @@ impl Report {
                 Termination::Left { clean: true } => "left".to_owned(),
                 Termination::Left { clean: false } => "left, but the table could not be written: the other silos will declare this one dead".to_owned(),
                 Termination::DeclaredDead(dead) => format!("declared dead: {}, {}", dead.cause(), count(dead.votes.len(), "vote")),
+                Termination::Unreachable { why, .. } => format!("left: {why}"),
                 _ => "stopped".to_owned(),
             },
         );

@@ -38,19 +38,22 @@ pub fn needed_votes(snapshot: &Snapshot, stale: &BTreeSet<SiloAddress>) -> u32 {
 }
 
 /// Whether these silos are a majority against `suspect`: more than half of all Active silos that
-/// are not stale, or exactly half of more than two with the leader among them. For a suspect that
-/// is Joining, the Joining silos count, too. Of a `sample`, two thirds are needed. Invariants P10 to
-/// P13.
+/// are not stale, or exactly half of more than two with the leader among them, if the suspect is
+/// `unopposed`: nobody reaches it. (A split leaves nobody on this side who does.) For a suspect that
+/// is Joining, the Joining silos count, too; and if at most two silos are Active, they count as if
+/// they were, so that one of two that cannot be reached does not keep them out. Of a `sample`, two
+/// thirds are needed. Invariants P10 to P14.
 #[must_use]
 pub fn is_majority(
     snapshot: &Snapshot,
     stale: &BTreeSet<SiloAddress>,
     suspect: &SiloAddress,
     silos: &BTreeSet<SiloAddress>,
+    unopposed: bool,
     sample: Option<usize>,
 ) -> bool {
     let rows = &snapshot.rows;
-    let with_joining = rows
+    let is_joining = rows
         .get(suspect)
         .is_some_and(|e| e.status == SiloStatus::Joining);
     let (mut active, mut joining, mut leader) = (Count::default(), Count::default(), None);
@@ -64,14 +67,15 @@ pub fn is_majority(
         }
         let count = match entry.status {
             SiloStatus::Active => &mut active,
-            SiloStatus::Joining if with_joining => &mut joining,
+            SiloStatus::Joining => &mut joining,
             _ => continue,
         };
         count.all += 1;
         count.some += usize::from(silos.contains(&entry.address));
     }
-    let leads = leader.is_some_and(|(_, silo)| silos.contains(&silo) && !stale.contains(&silo));
-    outnumber(active, joining, leads, sample)
+    let leads = unopposed
+        && leader.is_some_and(|(_, silo)| silos.contains(&silo) && !stale.contains(&silo));
+    outnumber(active, joining, is_joining, leads, sample)
 }
 
 /// How many silos there are, and how many of them are against a suspect.
@@ -87,21 +91,36 @@ impl Count {
     }
 }
 
-/// Whether these Active silos are a majority, and so are they together with the Joining ones;
-/// `leads` = the leader is among them.
+/// Up to this number of Active silos, the Joining ones count in a majority against an Active one.
+pub(crate) const FEW: usize = 2;
+
+/// Whether the Joining silos count in a majority against a suspect that is Joining, or is not.
+pub(crate) const fn joining_count(active: usize, is_joining: bool) -> bool {
+    is_joining || active <= FEW
+}
+
+/// Whether these Active silos are a majority against a suspect. If the Joining ones count, they must
+/// be a majority together with them; then the Active ones alone need to be one only against a
+/// suspect that is Joining. `leads` = the leader is among them.
 pub(crate) const fn outnumber(
     active: Count,
     joining: Count,
+    is_joining: bool,
     leads: bool,
     sample: Option<usize>,
 ) -> bool {
-    let both = Count {
-        all: active.all + joining.all,
-        some: active.some + joining.some,
+    let both = if joining_count(active.all, is_joining) {
+        Count {
+            all: active.all + joining.all,
+            some: active.some + joining.some,
+        }
+    } else {
+        active
     };
+    let alone_too = is_joining && active.all > 0;
     match sample {
         Some(sample) => both.some * 3 >= sample * 2,
-        None => both.is_majority(leads) && (active.all == 0 || active.is_majority(leads)),
+        None => both.is_majority(leads) && (!alone_too || active.is_majority(leads)),
     }
 }
 
@@ -162,6 +181,13 @@ fn is_active(snapshot: &Snapshot, silo: &SiloAddress) -> bool {
         .is_some_and(|e| e.status == SiloStatus::Active)
 }
 
+fn is_joining(snapshot: &Snapshot, silo: &SiloAddress) -> bool {
+    snapshot
+        .rows
+        .get(silo)
+        .is_some_and(|e| e.status == SiloStatus::Joining)
+}
+
 /// Only a Joining silo can be stuck in joining.
 fn has_reason(suspect: &MembershipEntry, vote: &Suspicion) -> bool {
     match vote.reason {
@@ -181,6 +207,8 @@ struct Ballot<'a, 'b> {
     written: BTreeSet<SiloAddress>,
     /// A roll call allows this death.
     allowed: bool,
+    /// All votes to add are challenges.
+    challenges: bool,
 }
 
 impl<'a, 'b> Ballot<'a, 'b> {
@@ -194,6 +222,7 @@ impl<'a, 'b> Ballot<'a, 'b> {
             needed,
             written: BTreeSet::new(),
             allowed: context.observed.without_calls,
+            challenges: false,
         }
     }
 
@@ -205,15 +234,23 @@ impl<'a, 'b> Ballot<'a, 'b> {
         };
         let expired =
             self.context.stale.contains(silo) || self.context.observed.challenged.contains(silo);
-        if expired {
-            return call.reached == 0;
+        if expired && call.reached == 0 {
+            return true;
         }
         let failed = call.failed.iter().copied().collect();
         let sample = call
             .sample
             .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let stale = &self.context.stale;
-        is_majority(self.working.before(), stale, silo, &failed, sample)
+        let unopposed = call.reached == 0;
+        is_majority(
+            self.working.before(),
+            stale,
+            silo,
+            &failed,
+            unopposed,
+            sample,
+        )
     }
 
     /// Whether a silo may vote: it is Active in the snapshot and after the intents so far.
@@ -221,10 +258,16 @@ impl<'a, 'b> Ballot<'a, 'b> {
         is_active(self.working.before(), silo) && is_active(self.working.after(), silo)
     }
 
+    /// Whether a silo may write the votes to add: who is Joining may challenge.
+    fn may_write(&self, silo: &SiloAddress) -> bool {
+        let joins = |snapshot| self.challenges && is_joining(snapshot, silo);
+        self.votes(silo) || (joins(self.working.before()) && joins(self.working.after()))
+    }
+
     fn is_legal(&self, author: &SiloAddress, vote: &Suspicion) -> bool {
         // A vote is written by its accuser, or by the caller whom the accuser answered.
         let own = vote.accuser == *author || vote.evidence.via == Some(*author);
-        own && !vote.accuser.same_endpoint(&self.entry.address) && self.votes(&vote.accuser)
+        own && !vote.accuser.same_endpoint(&self.entry.address) && self.may_write(&vote.accuser)
     }
 
     fn is_fresh(&self, vote: &Suspicion) -> bool {
@@ -380,7 +423,9 @@ pub(super) fn suspect(
             votes.first().map_or(suspect, |v| v.accuser),
         ));
     };
-    if !ballot.votes(&author) {
+    let is_challenge = |v: &Suspicion| v.reason == SuspicionReason::Challenge;
+    ballot.challenges = votes.iter().all(is_challenge) && !votes.is_empty();
+    if !ballot.may_write(&author) {
         // A silo that becomes Active in this commit votes in the next one.
         let soon = working.activated().contains_key(&author) && is_active(working.after(), &author);
         return if soon {

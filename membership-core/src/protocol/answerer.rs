@@ -2,8 +2,8 @@
 //! heard recently it sends two probes, half a timeout apart, and says *reached*, *failed* or
 //! *unknown*. It also does this for its own calls.
 //!
-//! A *failed* carries this silo's consent to a vote only if this silo is Active and healthy and
-//! knows the suspect at that epoch. A silo that is not well itself says *reached* or *unknown*. So
+//! A *failed* carries this silo's consent to a vote only if this silo is healthy and knows the suspect
+//! at that epoch. (The consent of a Joining silo counts for challenges alone.) A silo that is not well itself says *reached* or *unknown*. So
 //! does one whose table is no longer the one it knew, because another silo may have the suspect's
 //! address.
 
@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::allowance::Allowance;
 use super::context::Ctx;
 use super::io::LinkId;
 use super::message::{Consent, Finding, MAX_NAMED, Message};
@@ -58,6 +59,7 @@ pub(crate) type Own = Vec<(u64, SiloAddress, Finding)>;
 pub(crate) struct Answerer {
     cases: BTreeMap<SiloAddress, Case>,
     own: Own,
+    allowance: Allowance,
     /// Findings to send: those of a moment go to each caller in one message.
     to_tell: Vec<(Caller, u64, SiloAddress, Finding)>,
     /// When they are sent.
@@ -92,6 +94,10 @@ impl Answerer {
         judge: Judge,
     ) {
         let now = ctx.mono();
+        let silos = ctx.members.alive.len();
+        if caller.is_some_and(|(_, by)| !self.allowance.take(now, by, silos)) {
+            return;
+        }
         let mut findings = Vec::new();
         let me = ctx.me;
         for (silo, silent_ms) in suspects.iter().take(MAX_NAMED).filter(|(s, _)| *s != me) {
@@ -110,7 +116,8 @@ impl Answerer {
                 }
                 continue;
             }
-            if self.cases.len() >= MAX_CASES {
+            let may = caller.is_none_or(|(_, by)| self.allowance.take(now, by, silos));
+            if self.cases.len() >= MAX_CASES || !may {
                 findings.push((*silo, Finding::Unknown));
                 continue;
             }
@@ -429,6 +436,6 @@ fn failed(
         silent_ms: millis(ctx.mono().since(since)),
         heard_ms: heard,
         refused,
-        consent: (judge.score == 0 && ctx.is_active()).then_some(consent),
+        consent: (judge.score == 0).then_some(consent),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::context::Ctx;
 use super::message::Message;
 use super::notice::Unreached;
+use super::prober::Prober;
 use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A silo that does not answer and whose heartbeat is older than this by this silo's clock need not
@@ -101,6 +102,40 @@ impl Contacts {
         !silo.same_endpoint(&ctx.me)
             && !passed.stale.contains(silo)
             && !self.is_abandoned(ctx, passed, silo)
+    }
+
+    /// The Active silos that this silo must reach and does not, if no Active silo has answered it
+    /// for a failure window: each with when it was first tried, as the suspects of a roll call.
+    pub(crate) fn silent(
+        &self,
+        ctx: &Ctx,
+        prober: &Prober,
+        passed: &PassedOver<'_>,
+    ) -> BTreeMap<SiloAddress, (MonoTime, bool)> {
+        let (now, window) = (ctx.mono(), ctx.failure_window());
+        let mut silent = BTreeMap::new();
+        for silo in ctx
+            .members
+            .active
+            .iter()
+            .filter(|s| !s.same_endpoint(&ctx.me))
+        {
+            if prober.answered_within(silo, now, window) {
+                return BTreeMap::new();
+            }
+            let tried = self.all.get(silo).map(|c| c.since);
+            let Some(since) = tried.filter(|at| now.since(*at) >= window) else {
+                // A silo that has just become Active gets its time, too.
+                if self.is_required(ctx, passed, silo) {
+                    return BTreeMap::new();
+                }
+                continue;
+            };
+            if self.is_required(ctx, passed, silo) {
+                silent.insert(*silo, (since, false));
+            }
+        }
+        silent
     }
 
     /// All silos that this silo must reach: the Active silos that are not stale.

@@ -192,14 +192,17 @@ impl Ctx {
             || self.now.wall.distance(vote.at) <= expiry
     }
 
-    /// Whether an Active silo challenges this one: it must show that it writes heartbeats.
+    /// Whether an Active or Joining silo challenges this one: it must show that it writes heartbeats.
     pub(crate) fn is_challenged(&self, silo: &SiloAddress) -> bool {
-        let active = |s: &SiloAddress| self.members.active.binary_search(s).is_ok();
+        let counts = |s: &SiloAddress| {
+            let lists = [&self.members.active, &self.members.joining];
+            lists.iter().any(|list| list.binary_search(s).is_ok())
+        };
         self.members.accused.binary_search(silo).is_ok()
             && self.confirmed_entry(silo).is_some_and(|e| {
                 e.suspicions.iter().any(|v| {
                     v.reason == SuspicionReason::Challenge
-                        && active(&v.accuser)
+                        && counts(&v.accuser)
                         && !v.accuser.same_endpoint(silo)
                         && self.is_fresh(*silo, v)
                 })

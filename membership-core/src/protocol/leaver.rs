@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::notice::Notice;
+use super::notice::{Notice, Termination, Unreachability};
 use super::timers::Timer;
 use super::writer::Writer;
 use crate::SiloStatus;
@@ -30,6 +30,8 @@ enum Stage {
 pub(crate) struct Leaver {
     stage: Stage,
     finish: bool,
+    /// Why it leaves, if nobody asked for it.
+    why: Option<Unreachability>,
 }
 
 impl Leaver {
@@ -81,6 +83,20 @@ impl Leaver {
             // A silo that leaves does not accuse others.
             ctx.status = ctx.status.max(SiloStatus::Stopping);
             self.end(ctx, writer, ctx.config.leave_timeout);
+        }
+    }
+
+    /// Leaves at once, because no other silo reaches this one.
+    pub(crate) fn give_up(&mut self, ctx: &mut Ctx, writer: &mut Writer, why: Unreachability) {
+        self.why.get_or_insert(why);
+        self.stop(ctx, writer);
+    }
+
+    /// How this silo ends, as soon as its row says so (`clean`) or the time is up.
+    pub(crate) fn termination(&self, clean: bool) -> Termination {
+        match self.why.clone() {
+            Some(why) => Termination::Unreachable { why, clean },
+            None => Termination::Left { clean },
         }
     }
 

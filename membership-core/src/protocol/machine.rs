@@ -14,6 +14,7 @@ use super::disseminator::Disseminator;
 use super::gate;
 use super::heartbeat_writer::HeartbeatWriter;
 use super::io::{Effect, Input};
+use super::isolation::Isolation;
 use super::joiner::{Joiner, Step};
 use super::leaver::Leaver;
 use super::monitor::Monitor;
@@ -28,6 +29,7 @@ use super::voter::Voter;
 use super::writer::Writer;
 use super::{Health, Setup, rings};
 use crate::hooks::ProtocolVariant;
+use crate::intent::FEW;
 use crate::{
     ClusterView, Heartbeats, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus,
 };
@@ -45,6 +47,7 @@ pub struct Protocol {
     pub(super) voter: Voter,
     pub(super) staleness: Staleness,
     pub(super) challenges: Challenges,
+    pub(super) isolation: Isolation,
     pub(super) monitor: Monitor,
     pub(super) disseminator: Disseminator,
     pub(super) successors: rings::Successors,
@@ -95,6 +98,7 @@ impl Protocol {
             voter: Voter::default(),
             staleness: Staleness::default(),
             challenges: Challenges::default(),
+            isolation: Isolation::default(),
             monitor: Monitor::default(),
             disseminator: Disseminator::default(),
             successors: rings::Successors::default(),
@@ -257,6 +261,7 @@ impl Protocol {
             } => {
                 let (ctx, writer) = (&mut self.ctx, &mut self.writer);
                 self.joiner.on_send_failed(ctx, writer, to, &reason);
+                self.isolation.on_send_failed(ctx, to, &reason);
                 if refused {
                     let judge = self.judge();
                     self.prober.on_refused(&mut self.ctx, to, judge.multiplier);
@@ -353,7 +358,8 @@ impl Protocol {
             Timer::Standoff => {}
             Timer::Leave => {
                 if self.leaver.on_timer(&mut self.ctx, &mut self.writer) {
-                    self.end(Termination::Left { clean: false });
+                    let end = self.leaver.termination(false);
+                    self.end(end);
                 }
             }
             Timer::Clean => self.cleaner.on_timer(&mut self.ctx, &mut self.writer),
@@ -373,6 +379,10 @@ impl Protocol {
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
         self.monitor.update(&mut self.ctx, targets, last, &accusers);
         self.judge_staleness();
+        let probed = self.monitor.last_probe_received();
+        if let Some(why) = self.isolation.look(&mut self.ctx, &self.stale, probed) {
+            self.leaver.give_up(&mut self.ctx, &mut self.writer, why);
+        }
     }
 
     /// How well this silo is to judge others.
@@ -385,7 +395,11 @@ impl Protocol {
     }
 
     pub(super) fn arm_refresh(&mut self) {
-        let period = self.ctx.config.table_refresh_period;
+        let mut period = self.ctx.config.table_refresh_period;
+        if self.ctx.members.active.len() <= FEW {
+            // There may be nobody who could tell this silo what has changed.
+            period = period.min(self.ctx.heartbeat_period());
+        }
         let jitter = self.ctx.jitter(period / 5);
         self.ctx
             .set_timer(Timer::Refresh, period - period / 10 + jitter);

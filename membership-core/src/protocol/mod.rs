@@ -26,6 +26,7 @@
 //! | `disseminator`, `distrust` | deltas between silos; members that announced what is not so |
 //! | `cleaner` | removal of expired rows by the leader |
 
+mod allowance;
 mod answerer;
 mod callers;
 mod challenge;
@@ -40,6 +41,7 @@ mod expense;
 mod gate;
 mod heartbeat_writer;
 mod io;
+mod isolation;
 mod joiner;
 mod leaver;
 mod machine;

@@ -60,6 +60,10 @@ impl Monitor {
         self.last_probe_received = Some(now);
     }
 
+    pub(crate) fn last_probe_received(&self) -> Option<MonoTime> {
+        self.last_probe_received
+    }
+
     /// Discards observations after a pause: silence during it proves nothing.
     pub(crate) fn reset(&mut self) {
         self.watching_since = None;

@@ -140,6 +140,14 @@ pub enum Termination {
     },
     /// The table says that the silo is Dead.
     DeclaredDead(DeclaredDead),
+    /// The silo found that no other silo reaches it, and left: otherwise it would have kept others
+    /// from joining, and nobody could have voted it out. Invariant P14.
+    Unreachable {
+        /// What showed it.
+        why: Unreachability,
+        /// Whether its row says that it left.
+        clean: bool,
+    },
     /// The silo never became Active.
     JoinFailed(JoinError),
     /// The task of the silo panicked: a defect, of this library or of a transport that the
@@ -148,6 +156,47 @@ pub enum Termination {
         /// What the panic said.
         message: String,
     },
+}
+
+/// How a silo found that no other silo reaches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unreachability {
+    /// Its own advertised address does not lead back to it.
+    OwnAddress {
+        /// The address.
+        endpoint: SocketAddr,
+        /// The last error of the transport.
+        error: Option<String>,
+    },
+    /// At most two silos are Active, and more than half of all, the Joining ones included, do not
+    /// reach it.
+    Outvoted {
+        /// The Joining silos that say so.
+        accusers: Vec<SiloAddress>,
+    },
+}
+
+impl fmt::Display for Unreachability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no other silo reaches this one: ")?;
+        match self {
+            Self::OwnAddress { endpoint, error } => {
+                write!(
+                    f,
+                    "its advertised address {endpoint} does not lead back to it"
+                )?;
+                match error {
+                    Some(error) => write!(f, " ({error})"),
+                    None => Ok(()),
+                }
+            }
+            Self::Outvoted { accusers } => {
+                let names: Vec<String> = accusers.iter().map(ToString::to_string).collect();
+                write!(f, "{} say so", names.join(" and "))
+            }
+        }
+    }
 }
 
 /// The end of this silo according to the table.

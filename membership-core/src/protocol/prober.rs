@@ -309,7 +309,15 @@ impl Prober {
                     peer.refused = true;
                     peer.miss(ctx, silo, flight);
                     if peer.misses >= limit {
-                        let next = (flight.sent + ctx.config.probe_period).max(ctx.mono());
+                        // Whether it refuses for a moment, or for good, is to be known soon.
+                        let window = ctx.failure_window();
+                        let silent = peer.silent_since.map(|at| ctx.mono().since(at));
+                        let pace = if silent.is_none_or(|silent| silent < window) {
+                            (window / 8).min(ctx.config.probe_period)
+                        } else {
+                            ctx.config.probe_period
+                        };
+                        let next = (flight.sent + pace).max(ctx.mono());
                         ctx.timers.set(Timer::Probe(silo), next);
                     } else {
                         peer.probe(ctx, silo, timeout);

@@ -5,15 +5,17 @@ use std::time::Duration;
 use super::challenge::BETWEEN_READS;
 use super::contacts::PassedOver;
 use super::io::Effect;
+use super::isolation::outvoters;
 use super::joiner::Step;
 use super::machine::Protocol;
 use super::notice::{Notice, Termination};
 use super::roll_call::Electorate;
+use super::standoff::Expiry;
 use super::timers::Timer;
 use super::voter::{ToAsk, VoterInput};
 use crate::hooks::Calls;
-use crate::intent::Observed;
-use crate::{SiloStatus, TableErrorKind};
+use crate::intent::{FEW, Observed};
+use crate::{SiloAddress, SiloStatus, TableErrorKind};
 
 /// Minimum time between two reads that confirm an announced view before others are accused.
 const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
@@ -136,9 +138,12 @@ impl Protocol {
         let challenges = self.roll_call.take_challenges();
         self.voter.on_challenges(self.ctx.mono(), challenges);
         if asked.is_none() && self.ctx.variant.calls != Calls::Nobody {
-            let ToAsk { suspects, named } =
+            let ToAsk { suspects, named } = if self.joiner.is_contacting() {
+                self.to_challenge()
+            } else {
                 self.voter
-                    .to_ask(&mut self.ctx, &mut self.prober, &mut self.roll_call, input);
+                    .to_ask(&mut self.ctx, &mut self.prober, &mut self.roll_call, input)
+            };
             if !suspects.is_empty() {
                 asked = Some(
                     self.roll_call
@@ -151,6 +156,32 @@ impl Protocol {
                 .on_call(&mut self.ctx, &self.prober, None, call, &suspects, judge);
             let own = self.answerer.take_own();
             self.roll_call.on_own(&self.ctx, own);
+        }
+    }
+
+    /// The silos that a Joining one asks about: the one or two Active ones, if none of them answers
+    /// it. It tells them by a challenge that most do not reach them; see [`super::isolation`].
+    fn to_challenge(&self) -> ToAsk {
+        let (ctx, roll_call) = (&self.ctx, &self.roll_call);
+        let away = ctx.table.failing_since.is_some() || ctx.suspended || ctx.table_doubted();
+        let few = ctx.members.active.len() <= FEW;
+        if !few || roll_call.is_running() || away || ctx.is_announced() || self.monitor.local() > 0
+        {
+            return ToAsk::default();
+        }
+        let mut suspects = self
+            .joiner
+            .contacts
+            .silent(ctx, &self.prober, &self.passed_over());
+        // It has been told, if silos enough have joined in.
+        suspects.retain(|s, _| outvoters(&self.ctx, &self.stale, s, Duration::ZERO).is_empty());
+        let due = |s: &SiloAddress| self.roll_call.is_due(&self.ctx, s, Expiry::No);
+        if !suspects.keys().any(due) {
+            return ToAsk::default();
+        }
+        ToAsk {
+            suspects,
+            named: Vec::new(),
         }
     }
 

@@ -32,6 +32,7 @@ impl Protocol {
         if header.instance == self.ctx.identity.instance {
             return match body {
                 Message::Identify { nonce } => {
+                    self.isolation.on_met_myself(self.ctx.now.mono, *nonce);
                     self.joiner
                         .on_met_myself(&mut self.ctx, &mut self.writer, *nonce)
                 }

@@ -246,7 +246,7 @@ impl Protocol {
                     super::joiner::Step::Nothing => Termination::JoinFailed(JoinError::Stopped),
                 }
             } else {
-                Termination::Left { clean: true }
+                self.leaver.termination(true)
             };
             self.end(termination);
         } else if let (true, None | Some(CauseOfDeath::Superseded), Some(newer)) =
@@ -309,9 +309,10 @@ impl Protocol {
             && !matches!(answer, Answer::Queued)
         {
             // The view would have shown an end of the row already; here the row was missing before.
-            self.end(Termination::Left {
-                clean: !matches!(answer, Answer::Refused(_)),
-            });
+            let end = self
+                .leaver
+                .termination(!matches!(answer, Answer::Refused(_)));
+            self.end(end);
         }
     }
 
@@ -326,6 +327,7 @@ impl Protocol {
         self.ctx.table.failing_since.get_or_insert(sent);
         self.staleness.reset();
         self.challenges.reset();
+        self.isolation.reset();
         self.challenged.clear();
         if !self.stale.is_empty() {
             self.stale.clear();

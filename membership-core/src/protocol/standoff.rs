@@ -21,13 +21,24 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// How many of the silent silos are probed in a check.
 const CHECKED: usize = 10;
 
+/// Whether a suspect writes heartbeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Expiry {
+    /// It does, as far as is known.
+    No,
+    /// It has written none since it was challenged. It still counts for majorities and needed votes.
+    Challenged,
+    /// It is stale.
+    Stale,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Standoff {
     /// The suspects that the last call could not vote out, and since when they have been suspects of
     /// calls without an answer.
     silent: BTreeMap<SiloAddress, MonoTime>,
-    /// Those of them that were stale then.
-    stale: BTreeSet<SiloAddress>,
+    /// Those of them that wrote no heartbeats then.
+    expired: BTreeMap<SiloAddress, Expiry>,
     /// The version of the view then.
     version: u64,
     /// Whether more than half of those that were asked answered.
@@ -59,7 +70,14 @@ impl Standoff {
     }
 
     /// Whether a call about this suspect has to wait.
-    pub(crate) fn covers(&self, ctx: &Ctx, silo: &SiloAddress, is_stale: bool) -> bool {
+    /// `impatient` = the words of others count no longer.
+    pub(crate) fn covers(
+        &self,
+        ctx: &Ctx,
+        silo: &SiloAddress,
+        expiry: Expiry,
+        impatient: bool,
+    ) -> bool {
         let now = ctx.mono();
         let known = self.silent.contains_key(silo);
         if self.broken || self.version != ctx.base_version() {
@@ -67,10 +85,10 @@ impl Standoff {
             let soon = |(.., began): (_, _, MonoTime)| now < began + ctx.failure_window();
             return known && self.next.is_some_and(soon);
         }
-        if is_stale && !self.stale.contains(silo) {
+        if expiry > self.expiry(silo) {
             return false;
         }
-        if self.told.get(silo).is_some_and(|until| now < *until) {
+        if !impatient && self.told.get(silo).is_some_and(|until| now < *until) {
             return true;
         }
         match self.next {
@@ -85,9 +103,13 @@ impl Standoff {
         self.silent.get(silo).copied()
     }
 
-    /// Whether a suspect that is stale now was not in the last call.
-    pub(crate) fn has_become_stale(&self, silo: &SiloAddress) -> bool {
-        self.silent.contains_key(silo) && !self.stale.contains(silo)
+    fn expiry(&self, silo: &SiloAddress) -> Expiry {
+        self.expired.get(silo).copied().unwrap_or(Expiry::No)
+    }
+
+    /// Whether a suspect wrote heartbeats, or may have written some, when it was last asked about.
+    pub(crate) fn has_expired(&self, silo: &SiloAddress, expiry: Expiry) -> bool {
+        self.silent.contains_key(silo) && expiry > self.expiry(silo)
     }
 
     /// Records the result of a call. Returns how long this silo waits, if there are suspects that
@@ -98,7 +120,7 @@ impl Standoff {
         kept: &BTreeMap<SiloAddress, MonoTime>,
         reached: usize,
         quorum: bool,
-        stale: &BTreeSet<SiloAddress>,
+        expiry: impl Fn(&SiloAddress) -> Expiry,
     ) -> Option<Duration> {
         self.reached = reached;
         self.nonces.clear();
@@ -117,11 +139,7 @@ impl Standoff {
         self.broken = false;
         self.version = ctx.base_version();
         self.silent.clone_from(kept);
-        self.stale = stale
-            .iter()
-            .filter(|s| kept.contains_key(s))
-            .copied()
-            .collect();
+        self.expired = kept.keys().map(|s| (*s, expiry(s))).collect();
         self.quorum = quorum;
         self.wait(ctx, wait);
         Some(wait)

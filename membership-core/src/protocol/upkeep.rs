@@ -104,6 +104,7 @@ impl Protocol {
         self.answerer.void(&mut self.ctx);
         self.staleness.reset();
         self.challenges.reset();
+        self.isolation.reset();
         self.stale.clear();
         self.challenged.clear();
         self.voter.reset(now);

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Ctx;
 use super::prober::{Prober, Suspect};
-use super::roll_call::{RollCall, Verdict};
+use super::roll_call::{RollCall, Verdict, expiry};
+use super::standoff::Expiry;
 use crate::hooks::Calls;
-use crate::intent::{Action, Call, Intent};
-use crate::{IntentId, MonoTime, SiloAddress, Suspicion, SuspicionReason};
+use crate::intent::{Action, Call, FEW, Intent};
+use crate::{IntentId, MonoTime, SiloAddress, SiloStatus, Suspicion, SuspicionReason};
 
 #[derive(Debug, Default)]
 pub(crate) struct Voter {
@@ -17,7 +18,7 @@ pub(crate) struct Voter {
     /// When a vote of this silo against each silo was last written.
     voted: BTreeMap<SiloAddress, MonoTime>,
     /// Challenges of the last roll calls, and when each ended.
-    challenges: BTreeMap<SiloAddress, (MonoTime, Suspicion)>,
+    challenges: BTreeMap<SiloAddress, (MonoTime, Vec<Suspicion>)>,
     /// Since when this silo sees each silo Joining.
     joining: BTreeMap<SiloAddress, MonoTime>,
     /// The earliest of these times: nothing is checked until it is old enough.
@@ -38,7 +39,11 @@ pub(crate) struct VoterInput<'a> {
 impl VoterInput<'_> {
     /// Whether the silo does not write heartbeats.
     fn is_expired(&self, silo: &SiloAddress) -> bool {
-        self.stale.contains(silo) || self.challenged.contains(silo)
+        self.expiry(silo) > Expiry::No
+    }
+
+    fn expiry(&self, silo: &SiloAddress) -> Expiry {
+        expiry(self.stale, self.challenged, silo)
     }
 }
 
@@ -86,10 +91,10 @@ impl Voter {
     pub(crate) fn on_challenges(
         &mut self,
         now: MonoTime,
-        challenges: Vec<(SiloAddress, Suspicion)>,
+        challenges: Vec<(SiloAddress, Vec<Suspicion>)>,
     ) {
-        for (silo, vote) in challenges {
-            self.challenges.insert(silo, (now, vote));
+        for (silo, votes) in challenges.into_iter().filter(|(_, v)| !v.is_empty()) {
+            self.challenges.insert(silo, (now, votes));
         }
     }
 
@@ -173,7 +178,8 @@ impl Voter {
                 (s.silo, (since, false))
             })
             .collect();
-        let few = ctx.members.active.len() <= 2;
+        let joins = |s: &SiloAddress| !input.stale.contains(s);
+        let few = ctx.members.active.len() <= FEW && !ctx.members.joining.iter().any(joins);
         // There is no majority to ask for, so they are asked about once, to be challenged.
         all.retain(|s, _| !few || input.is_expired(s) || !ctx.is_challenged(s));
         if input.local == 0 && !input.deaf {
@@ -182,6 +188,7 @@ impl Voter {
             }
         }
         if all.is_empty() {
+            roll_call.has_suspects(ctx, false);
             if prober.missed().next().is_none() {
                 roll_call.standoff.settle(ctx);
             }
@@ -194,7 +201,8 @@ impl Voter {
             self.voted.get(s).is_some_and(recent)
                 || self.verdicts.get(s).is_some_and(|v| recent(&v.at))
         };
-        let due = |s: &SiloAddress| !done(s) && roll_call.is_due(ctx, s, input.is_expired(s));
+        roll_call.has_suspects(ctx, !all.keys().all(done));
+        let due = |s: &SiloAddress| !done(s) && roll_call.is_due(ctx, s, input.expiry(s));
         if !all.keys().any(due) {
             if !all.keys().all(done) {
                 roll_call.wake(ctx);
@@ -221,7 +229,8 @@ impl Voter {
         prober: &Prober,
         input: &VoterInput<'_>,
     ) -> Vec<Intent> {
-        if !Self::may_accuse(ctx) {
+        let joins = ctx.status == SiloStatus::Joining && !self.challenges.is_empty();
+        if !joins && !Self::may_accuse(ctx) {
             return Vec::new();
         }
         let now = ctx.mono();
@@ -243,16 +252,20 @@ impl Voter {
             .cloned()
             .collect();
         let challenges = self.challenges.iter().filter(|(silo, (at, _))| {
-            now.since(*at) <= window && input.local == 0 && !ctx.is_challenged(silo)
+            let written = |voted: &MonoTime| voted >= at;
+            now.since(*at) <= window
+                && input.local == 0
+                && (joins || !ctx.is_challenged(silo))
+                && !self.voted.get(silo).is_some_and(written)
         });
-        let challenges: Vec<(SiloAddress, Suspicion)> = challenges
-            .map(|(silo, (_, vote))| (*silo, vote.clone()))
+        let challenges: Vec<(SiloAddress, Vec<Suspicion>)> = challenges
+            .map(|(silo, (_, votes))| (*silo, votes.clone()))
             .collect();
         let challenges = challenges
             .into_iter()
-            .map(|(suspect, vote)| Action::Suspect {
+            .map(|(suspect, votes)| Action::Suspect {
                 suspect,
-                votes: vec![vote],
+                votes,
                 call: Some(Call::default()),
             });
         let votes = due.into_iter().map(|verdict| Action::Suspect {

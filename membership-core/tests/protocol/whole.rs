@@ -291,6 +291,9 @@ fn a_join_completes_when_another_silo_reports_the_activation() {
         w.wait(secs(1));
         let effects = w.take(Input::Wake);
         w.serve(effects);
+        // It can be reached.
+        let effects = w.probe();
+        w.serve(effects);
     }
     assert_eq!(w.protocol.status(), SiloStatus::Active);
     // The table is unavailable for longer than a join may take.

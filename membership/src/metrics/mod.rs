@@ -17,7 +17,7 @@
 //! | [`CONFLICTS`] | counter | | | commits that another commit preceded |
 //! | [`UNKNOWN_OUTCOMES`] | counter | | | commits with an unknown outcome |
 //! | [`TABLE_CALL`] | histogram | seconds | `operation`, `outcome` | calls to the table; the outcome is `ok` or the kind of the error |
-//! | [`STOPS`] | counter | | `cause` | ends of a silo: `left`, `unclean`, `voted`, `evicted`, `superseded`, `stuck`, `removed`, `join_failed` |
+//! | [`STOPS`] | counter | | `cause` | ends of a silo: `left`, `unclean`, `voted`, `evicted`, `superseded`, `stuck`, `removed`, `unreachable`, `join_failed` |
 //! | [`MEMBERS`] | gauge | | `status` | silos in the newest view, by status |
 //! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were dropped; connections that were closed for damage or because there were too many |
 //! | [`REFUSED_HANDSHAKES`] | counter | | `reason` | incoming connections that were refused: `unproven` and `handshake` are strangers |

@@ -67,6 +67,7 @@ pub(crate) fn stopped(termination: &Termination) {
         Termination::Left { clean: true } => "left",
         Termination::Left { clean: false } => "unclean",
         Termination::DeclaredDead(dead) => dead.cause(),
+        Termination::Unreachable { .. } => "unreachable",
         Termination::JoinFailed(_) => "join_failed",
         Termination::Panicked { .. } => "panicked",
         _ => "other",

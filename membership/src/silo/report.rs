@@ -157,6 +157,9 @@ impl Report {
                     dead.votes.iter().map(|v| v.accuser.to_string()).collect();
                 error!(silo, %cluster, version = dead.version, cause = dead.cause(), accusers = accusers.join(", "), "declared dead");
             }
+            Termination::Unreachable { why, clean } => {
+                error!(silo, %cluster, clean, why = %why, "left, because no other silo reaches it");
+            }
             Termination::JoinFailed(why) => error!(silo, %cluster, why = %why, "did not join"),
             other => error!(silo, %cluster, termination = ?other, "stopped"),
         }

@@ -90,6 +90,11 @@ impl Joiner {
         !matches!(self.stage, Stage::Idle | Stage::Done)
     }
 
+    /// Whether this silo's row is in the table, and it establishes contact with the others.
+    pub(crate) fn is_contacting(&self) -> bool {
+        self.stage == Stage::Contact
+    }
+
     /// Whether the join has failed and its row is being ended.
     pub(crate) fn is_failing(&self) -> bool {
         self.stage == Stage::Failing

@@ -1,6 +1,7 @@
 //! What a call has found of a suspect: whether it may be voted out, and with which votes.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Electorate;
 use super::running::Running;
@@ -10,6 +11,12 @@ use crate::intent::{self, Call};
 use crate::protocol::context::Ctx;
 use crate::protocol::message::Consent;
 use crate::{Evidence, MonoTime, RollCount, SiloAddress, Suspicion, SuspicionReason, WallTime};
+
+/// How long a machine must refuse connections, until that counts for as much as a failure window of
+/// silence. Those that probe it have tried twice more by then.
+pub(super) fn refusal(ctx: &Ctx) -> Duration {
+    ctx.failure_window() / 4
+}
 
 /// What a call found of one suspect.
 #[derive(Debug, Clone)]
@@ -67,7 +74,7 @@ impl Running {
             // Whether it may be voted out is a question of time. Who asks must be on the larger
             // side.
             let there = self.here.iter().chain([&ctx.me]);
-            let larger = with.majority(ctx, silo, there, sample);
+            let larger = with.majority(ctx, silo, there, true, sample);
             return match (larger, waited) {
                 (true, _) => Judgement::Lost,
                 (false, false) => Judgement::Open,
@@ -84,10 +91,23 @@ impl Running {
             };
         }
         let silent = now.since(tally.silent_since()) >= ctx.failure_window();
+        let failing = || self.failing(now, tally).map(|(s, _)| s);
+        let unopposed = tally.reached.is_empty();
+        let most = with.majority(ctx, silo, failing(), unopposed, sample);
+        if most {
+            let refused = self.failing(now, tally).filter(|(_, f)| f.refused);
+            let refused = refused.map(|(s, _)| s);
+            // A firewall or a proxy that starts again refuses connections for a moment.
+            let lasts = now.since(tally.added) >= refusal(ctx);
+            if silent || (lasts && with.majority(ctx, silo, refused, unopposed, sample)) {
+                return Judgement::Lost;
+            }
+        }
         if with.is_expired(silo) {
+            let votes = |s: &SiloAddress| ctx.members.active.binary_search(s).is_ok();
             let votes = 1 + self
                 .failing(now, tally)
-                .filter(|(s, f)| **s != ctx.me && f.consent.is_some())
+                .filter(|(s, f)| **s != ctx.me && f.consent.is_some() && votes(s))
                 .count();
             let needed = ctx.base.as_ref().map_or(usize::MAX, |v| {
                 intent::needed_votes(v.snapshot(), with.stale) as usize
@@ -104,7 +124,12 @@ impl Running {
                     })
                     || (self.here.contains(s) && !tally.unknown.contains(s) && waited)
             };
-            let all = self.asked.iter().all(|s| s == silo || told(s));
+            let mute = |s: &SiloAddress| {
+                // It answers probes and no calls.
+                let all_along = now.since(self.began) >= ctx.failure_window();
+                !self.here.contains(s) && !self.suspects.contains_key(s) && all_along
+            };
+            let all = self.asked.iter().all(|s| s == silo || told(s) || mute(s));
             return match (tally.reached.is_empty(), all) {
                 (false, _) => Judgement::Kept,
                 (true, false) => Judgement::Open,
@@ -113,48 +138,45 @@ impl Running {
                 (true, true) => Judgement::Kept,
             };
         }
-        let failing = self.failing(now, tally).map(|(s, _)| s);
-        if with.majority(ctx, silo, failing, sample) {
-            let refused = self.failing(now, tally).filter(|(_, f)| f.refused);
-            let refuses = with.majority(ctx, silo, refused.map(|(s, _)| s), sample);
-            return if silent || refuses {
-                Judgement::Lost
-            } else {
-                Judgement::Open
-            };
+        if most {
+            return Judgement::Open;
         }
         // Could the silos that have not said anything yet make a majority?
         let hoped =
             self.asked.iter().chain([&ctx.me]).filter(|s| {
                 *s != silo && !tally.reached.contains(*s) && !tally.unknown.contains(*s)
             });
-        if !waited && with.majority(ctx, silo, hoped, sample) {
+        if !waited && with.majority(ctx, silo, hoped, unopposed, sample) {
             Judgement::Open
         } else {
             Judgement::Kept
         }
     }
 
-    /// The vote with which this silo challenges a suspect that nobody reached, in a call to which no
-    /// majority answered.
+    /// The votes with which this silo challenges a suspect that nobody reached, in a call to which no
+    /// majority answered: its own, and as a Joining silo that of another one, too.
     pub(super) fn challenge(
         &self,
         ctx: &Ctx,
         silo: SiloAddress,
         tally: &Tally,
         with: &Electorate<'_>,
-    ) -> Option<Suspicion> {
+    ) -> Vec<Suspicion> {
         let failed = self.failing(ctx.mono(), tally).any(|(s, _)| *s == ctx.me);
         if !failed || tally.stuck || !tally.reached.is_empty() || with.is_expired(&silo) {
-            return None;
+            return Vec::new();
         }
-        let mut vote = self
+        let votes = if ctx.is_active() { 1 } else { 2 };
+        let mut votes: Vec<Suspicion> = self
             .verdict(ctx, silo, tally, with)
             .votes
             .into_iter()
-            .next()?;
-        vote.reason = SuspicionReason::Challenge;
-        Some(vote)
+            .take(votes)
+            .collect();
+        for vote in &mut votes {
+            vote.reason = SuspicionReason::Challenge;
+        }
+        votes
     }
 
     pub(super) fn verdict(
@@ -211,10 +233,12 @@ impl Running {
             timeout_ms,
             last_answer_ms: None,
         });
+        let votes_too = |s: &SiloAddress| ctx.members.active.binary_search(s).is_ok();
         let mut votes = vec![vote(ctx.me, own, with.score, None)];
         for (accuser, failing) in self.failing(now, tally) {
             if *accuser != ctx.me
                 && !accuser.same_endpoint(&silo)
+                && (votes_too(accuser) || !ctx.is_active())
                 && let Some(consent) = failing.consent
             {
                 votes.push(vote(*accuser, consent, 0, Some(ctx.me)));

@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::answerer::Own;
 use super::context::Ctx;
 use super::message::{Finding, MAX_NAMED, Message};
-use super::standoff::Standoff;
+use super::standoff::{Expiry, Standoff};
 use super::timers::Timer;
 use crate::hooks::Calls;
 use crate::intent::{self, Count};
@@ -31,6 +31,9 @@ use tally::Tally;
 
 /// Up to this number of Active silos all are asked; beyond it a sample of this size.
 pub(crate) const SAMPLE: usize = 256;
+
+/// How many Joining silos challenge, among those that answer each other.
+const CHALLENGERS: usize = 2;
 
 /// The longest time between the beginnings of two calls that give no majority.
 const LONGEST_GAP: Duration = Duration::from_secs(30);
@@ -48,10 +51,12 @@ pub(crate) struct RollCall {
     fruitless: u32,
     /// The calls of others.
     held: Held,
+    /// When the words of others hold back a call no longer: set while this silo has suspects.
+    patient_until: Option<MonoTime>,
     /// No majority answered the last call.
     outnumbered: bool,
     /// Whom to challenge after it.
-    challenges: Vec<(SiloAddress, Suspicion)>,
+    challenges: Vec<(SiloAddress, Vec<Suspicion>)>,
 }
 
 /// The calls of others under way: this silo waits for their results, because it tells them what it
@@ -75,45 +80,71 @@ pub(crate) struct Electorate<'a> {
     pub(crate) timeout: Duration,
 }
 
+/// Whether a silo writes heartbeats.
+pub(crate) fn expiry(
+    stale: &BTreeSet<SiloAddress>,
+    challenged: &BTreeSet<SiloAddress>,
+    silo: &SiloAddress,
+) -> Expiry {
+    if stale.contains(silo) {
+        Expiry::Stale
+    } else if challenged.contains(silo) {
+        Expiry::Challenged
+    } else {
+        Expiry::No
+    }
+}
+
 impl Electorate<'_> {
     /// Whether a silo writes no heartbeats: it can be voted out without a majority.
     fn is_expired(&self, silo: &SiloAddress) -> bool {
-        self.stale.contains(silo) || self.challenged.contains(silo)
+        self.expiry(silo) > Expiry::No
     }
 
-    /// Whether these silos are enough to vote out a suspect: the rule of
+    fn expiry(&self, silo: &SiloAddress) -> Expiry {
+        expiry(self.stale, self.challenged, silo)
+    }
+
+    /// Whether so few silos are Active that the Joining ones count as well.
+    fn joining_count(&self, ctx: &Ctx) -> bool {
+        let active = ctx.members.active.iter();
+        intent::joining_count(active.filter(|s| !self.stale.contains(s)).count(), false)
+    }
+
+    /// Whether these silos are enough to vote out a suspect (`unopposed` = nobody reaches it): the rule of
     /// [`is_majority`](intent::is_majority), by the lists of the confirmed view.
     fn majority<'a>(
         &self,
         ctx: &Ctx,
         suspect: &SiloAddress,
         silos: impl Iterator<Item = &'a SiloAddress>,
+        unopposed: bool,
         sample: Option<usize>,
     ) -> bool {
         let members = &ctx.members;
         let is_active = |s: &SiloAddress| members.active.binary_search(s).is_ok();
-        let with_joining = is_joining(ctx, suspect);
-        let may_join = |s: &SiloAddress| with_joining && is_joining(ctx, s);
         let fresh = |all: usize, which: &dyn Fn(&SiloAddress) -> bool| {
             all - self.stale.iter().filter(|s| which(s)).count()
         };
         let (mut active, mut joining) = (Count::default(), Count::default());
         active.all = fresh(members.active.len(), &is_active);
+        let suspect_joins = is_joining(ctx, suspect);
+        let with_joining = intent::joining_count(active.all, suspect_joins);
         if with_joining {
-            joining.all = fresh(members.joining.len(), &may_join);
+            joining.all = fresh(members.joining.len(), &|s| is_joining(ctx, s));
         }
         let may_tie = active.all.is_multiple_of(2) || (active.all + joining.all).is_multiple_of(2);
         let leader = if may_tie { ctx.leader() } else { None };
         let mut leads = false;
         for silo in silos.filter(|s| !self.stale.contains(s)) {
-            leads |= leader == Some(*silo);
+            leads |= unopposed && leader == Some(*silo);
             if is_active(silo) {
                 active.some += 1;
-            } else if may_join(silo) {
+            } else if with_joining && is_joining(ctx, silo) {
                 joining.some += 1;
             }
         }
-        intent::outnumber(active, joining, leads, sample)
+        intent::outnumber(active, joining, suspect_joins, leads, sample)
     }
 }
 
@@ -128,7 +159,7 @@ impl RollCall {
     }
 
     /// Whom to challenge after the last call.
-    pub(crate) fn take_challenges(&mut self) -> Vec<(SiloAddress, Suspicion)> {
+    pub(crate) fn take_challenges(&mut self) -> Vec<(SiloAddress, Vec<Suspicion>)> {
         std::mem::take(&mut self.challenges)
     }
 
@@ -182,19 +213,37 @@ impl RollCall {
     }
 
     /// Whether this silo should ask about a suspect now.
-    pub(crate) fn is_due(&self, ctx: &Ctx, silo: &SiloAddress, is_stale: bool) -> bool {
+    pub(crate) fn is_due(&self, ctx: &Ctx, silo: &SiloAddress, expiry: Expiry) -> bool {
         let now = ctx.mono();
         // That a silo has become stale is news.
-        let is_news = is_stale && self.standoff.has_become_stale(silo);
+        let is_news = self.standoff.has_expired(silo, expiry);
+        let impatient = self.is_impatient(ctx);
         self.running.is_none()
-            && (is_news || self.free_at(ctx) <= now)
-            && self.held_until(ctx).is_none()
-            && !self.standoff.covers(ctx, silo, is_stale)
+            && (is_news || impatient || self.free_at(ctx) <= now)
+            && (impatient || self.held_until(ctx).is_none())
+            && !self.standoff.covers(ctx, silo, expiry, impatient)
+    }
+
+    /// Records whether this silo has suspects, so that nothing that others say holds back its calls
+    /// for ever.
+    pub(crate) fn has_suspects(&mut self, ctx: &mut Ctx, any: bool) {
+        if !any {
+            self.patient_until = None;
+        } else if self.patient_until.is_none() {
+            let longest = longest_hold(ctx);
+            self.patient_until = Some(ctx.mono() + longest);
+        }
+    }
+
+    /// Whether the words of others have held back a call for long enough.
+    fn is_impatient(&self, ctx: &Ctx) -> bool {
+        self.patient_until.is_some_and(|until| until <= ctx.mono())
     }
 
     /// Wakes this silo when it may call next, if that is not now.
     pub(crate) fn wake(&self, ctx: &mut Ctx) {
         let until = self.held_until(ctx).max(Some(self.free_at(ctx)));
+        let until = self.patient_until.map_or(until, |at| until.min(Some(at)));
         if let Some(until) = until.filter(|t| *t > ctx.mono())
             && !ctx.timers.is_set(Timer::Check)
         {
@@ -212,7 +261,8 @@ impl RollCall {
         with: &Electorate<'_>,
     ) -> Asked {
         let mut asked: Vec<SiloAddress> = ctx.members.active.clone();
-        if suspects.keys().any(|s| is_joining(ctx, s)) {
+        let few = with.joining_count(ctx);
+        if few || suspects.keys().any(|s| is_joining(ctx, s)) {
             asked.extend(ctx.members.joining.iter().copied());
         }
         asked.retain(|s| *s != ctx.me);
@@ -266,6 +316,7 @@ impl RollCall {
         let asked = running.ask(ctx);
         ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
         self.began = Some(now);
+        self.patient_until = None;
         self.running = Some(running);
         (call, asked)
     }
@@ -387,15 +438,32 @@ impl RollCall {
         let sample = running.sampled.then_some(running.asked.len());
         let with_me = || running.here.iter().chain([&ctx.me]);
         self.outnumbered = false;
+        let joins = !ctx.is_active();
+        // A silo that joins has no vote, and challenges only if no Active silo is there. Of those
+        // that answer each other the first two do, so that not each of many writes.
+        let active = |s: &SiloAddress| ctx.members.active.binary_search(s).is_ok();
+        let someone = |t: &Tally| !t.reached.is_empty();
+        let lost = !running.here.iter().any(active) && !running.suspects.values().any(someone);
+        let first = running.here.iter().filter(|s| **s < ctx.me).count() < CHALLENGERS;
         for (silo, tally) in &running.suspects {
             match running.judge(ctx, silo, tally, with) {
+                Judgement::Lost | Judgement::Open | Judgement::Kept if joins => {
+                    kept.insert(*silo, tally.asked);
+                    if lost && active(silo) {
+                        self.outnumbered = true;
+                        if first {
+                            let votes = running.challenge(ctx, *silo, tally, with);
+                            self.challenges.push((*silo, votes));
+                        }
+                    }
+                }
                 Judgement::Lost => verdicts.push(running.verdict(ctx, *silo, tally, with)),
                 Judgement::Open | Judgement::Kept => {
                     kept.insert(*silo, tally.asked);
-                    if !with.majority(ctx, silo, with_me(), sample) {
+                    if !with.majority(ctx, silo, with_me(), true, sample) {
                         self.outnumbered = true;
-                        let vote = running.challenge(ctx, *silo, tally, with);
-                        self.challenges.extend(vote.map(|vote| (*silo, vote)));
+                        let votes = running.challenge(ctx, *silo, tally, with);
+                        self.challenges.push((*silo, votes));
                     }
                 }
             }
@@ -407,10 +475,9 @@ impl RollCall {
         };
         let reached = running.here.len() + 1;
         let quorum = reached * 2 > running.asked.len() + 1;
-        let expired = with.stale.union(with.challenged).copied().collect();
         let wait = self
             .standoff
-            .after_call(ctx, &kept, reached, quorum, &expired);
+            .after_call(ctx, &kept, reached, quorum, |s| with.expiry(s));
         if let Some(wait) = wait {
             let result: Arc<Message> = Message::RollResult {
                 suspects: kept.into_keys().take(MAX_NAMED).collect(),
@@ -424,6 +491,16 @@ impl RollCall {
         }
         verdicts
     }
+}
+
+/// For how long the words of others hold back the calls of this silo. In a cluster of N silos a call
+/// costs each of them up to N messages, so the times are spread over a time that grows with N squared:
+/// then the first silo of all calls after about N/2 seconds more than the least, and one in N/2
+/// seconds.
+fn longest_hold(ctx: &mut Ctx) -> Duration {
+    let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
+    let spread = Duration::from_millis(500).saturating_mul(silos.saturating_mul(silos));
+    LONGEST_GAP * 2 + ctx.jitter(spread)
 }
 
 /// The longest time that a call takes.

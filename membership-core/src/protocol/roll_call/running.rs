@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::judge::refusal;
 use super::least_time;
 use super::tally::{Failing, Tally};
 use crate::hooks::Calls;
@@ -177,6 +178,7 @@ impl Running {
             for tally in self.suspects.values() {
                 times.push(tally.silent_since() + ctx.failure_window());
                 times.push(tally.added + self.timeout * 2);
+                times.push(tally.added + refusal(ctx));
                 times.push(tally.added + ctx.failure_window());
             }
         }
@@ -195,8 +197,12 @@ impl Running {
             return;
         };
         let now = ctx.mono();
+        // Whoever has reached it cannot fail afterwards in the same call: by that, it could put off
+        // the end of the silence for ever.
+        if tally.reached.contains(&by) {
+            return;
+        }
         tally.failed.remove(&by);
-        tally.reached.remove(&by);
         tally.unknown.remove(&by);
         match finding {
             Finding::Reached => {
@@ -211,13 +217,21 @@ impl Running {
                 refused,
                 consent,
             } => {
-                let heard = heard_ms.map(|ms| now.minus(Duration::from_millis(ms)));
+                let before = |ms| now.minus(Duration::from_millis(ms));
+                // What a silo says first counts: had it heard the suspect since, it would have
+                // reached it. A question takes no longer than a timeout.
+                let (since, heard) = *tally.first.entry(by).or_insert_with(|| {
+                    let heard = heard_ms.map(before);
+                    let latest = tally.added + self.timeout;
+                    let heard = heard.map(|at| if by == ctx.me { at } else { at.min(latest) });
+                    (before(silent_ms), heard)
+                });
                 tally.heard = tally.heard.max(heard);
                 tally.failed.insert(
                     by,
                     Failing {
                         at: now,
-                        since: now.minus(Duration::from_millis(silent_ms)),
+                        since,
                         heard,
                         refused,
                         consent,

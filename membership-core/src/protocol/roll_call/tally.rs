@@ -34,6 +34,8 @@ pub(super) struct Tally {
     /// When the first message was sent, by whomever, that it has left unanswered since.
     pub(super) silent: MonoTime,
     pub(super) failed: BTreeMap<SiloAddress, Failing>,
+    /// What each of them said first: since when it has been silent, and when it last answered.
+    pub(super) first: BTreeMap<SiloAddress, (MonoTime, Option<MonoTime>)>,
     pub(super) reached: BTreeSet<SiloAddress>,
     pub(super) unknown: BTreeSet<SiloAddress>,
     /// It has been Joining for too long: its own answers are no evidence in its favour.
@@ -48,6 +50,7 @@ impl Tally {
             heard: None,
             silent: since,
             failed: BTreeMap::new(),
+            first: BTreeMap::new(),
             reached: BTreeSet::new(),
             unknown: BTreeSet::new(),
             stuck: false,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::roll_call::expiry;
 use super::super::standoff::Standoff;
 use super::super::timers::Timer;
 use super::*;
@@ -13,6 +14,7 @@ struct Waiting {
     ctx: Ctx,
     standoff: Standoff,
     stale: Silos,
+    challenged: Silos,
 }
 
 fn silos(numbers: impl IntoIterator<Item = u8>) -> Silos {
@@ -27,6 +29,7 @@ impl Waiting {
             ctx,
             standoff: Standoff::default(),
             stale: Silos::new(),
+            challenged: Silos::new(),
         }
     }
 
@@ -48,14 +51,16 @@ impl Waiting {
     fn call(&mut self, kept: impl IntoIterator<Item = u8>, quorum: bool) -> Option<Duration> {
         let now = self.ctx.now.mono;
         let kept = silos(kept).into_iter().map(|s| (s, now)).collect();
-        let stale = &self.stale;
+        let (stale, challenged) = (&self.stale, &self.challenged);
         self.standoff
-            .after_call(&mut self.ctx, &kept, 5, quorum, stale)
+            .after_call(&mut self.ctx, &kept, 5, quorum, |s| {
+                expiry(stale, challenged, s)
+            })
     }
 
     fn covers(&self, n: u8) -> bool {
-        let is_stale = self.stale.contains(&silo(n));
-        self.standoff.covers(&self.ctx, &silo(n), is_stale)
+        let expiry = expiry(&self.stale, &self.challenged, &silo(n));
+        self.standoff.covers(&self.ctx, &silo(n), expiry, false)
     }
 
     /// Lets the wait end; returns how long it was.
@@ -212,6 +217,23 @@ fn a_suspect_that_has_become_stale_is_asked_about_at_once() {
         w.stale = silos([20]);
         assert!(!w.covers(20) && w.covers(21));
         // One that was stale in the last call, too, waits.
+        w.call(20..=30, false);
+        assert!(w.covers(20));
+    }
+}
+
+#[test]
+fn a_challenged_suspect_that_becomes_stale_is_asked_about_again() {
+    for mut w in [Waiting::kept(), Waiting::alone()] {
+        w.challenged = silos([20]);
+        assert!(!w.covers(20), "it has written no heartbeats since");
+        w.call(20..=30, false);
+        assert!(w.covers(20));
+        w.stale = silos([20]);
+        assert!(
+            !w.covers(20),
+            "now it counts neither for majorities nor for votes"
+        );
         w.call(20..=30, false);
         assert!(w.covers(20));
     }

@@ -255,7 +255,10 @@ fn a_call_that_no_majority_answers_challenges_whom_nobody_reached() {
     let challenges = c.roll_call.take_challenges();
     let whom: Silos = challenges.iter().map(|(silo, _)| *silo).collect();
     assert_eq!(whom, silos(6..=9));
-    for (_, vote) in challenges {
+    for (_, votes) in challenges {
+        let [vote] = &votes[..] else {
+            panic!("{votes:?}")
+        };
         assert_eq!(
             (vote.accuser, vote.reason),
             (silo(1), SuspicionReason::Challenge)

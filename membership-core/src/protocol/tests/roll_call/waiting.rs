@@ -1,6 +1,7 @@
 //! What a call waits for, and who becomes a suspect of it.
 
 use super::*;
+use crate::protocol::standoff::Expiry;
 
 #[test]
 fn nobody_is_lost_before_a_failure_window_has_passed() {
@@ -224,7 +225,7 @@ fn a_pause_ends_a_call_without_a_result() {
 #[test]
 fn a_silo_that_was_asked_about_a_suspect_waits_with_its_own_call() {
     let mut c = Calling::new(5);
-    let due = |c: &Calling, n| c.roll_call.is_due(&c.ctx, &silo(n), false);
+    let due = |c: &Calling, n| c.roll_call.is_due(&c.ctx, &silo(n), Expiry::No);
     assert!(due(&c, 5));
     c.roll_call.hold(&c.ctx, silo(2), ms(2_250));
     assert!(!due(&c, 5) && !due(&c, 4));
@@ -241,7 +242,7 @@ fn after_a_call_without_a_majority_the_next_waits_for_a_failure_window() {
     assert_eq!(c.lost([5]), silos([]));
     c.roll_call.standoff.clear();
     let mut waited = c.elapsed() - secs(3);
-    while !c.roll_call.is_due(&c.ctx, &silo(4), false) {
+    while !c.roll_call.is_due(&c.ctx, &silo(4), Expiry::No) {
         pass_time(&mut c.ctx, ms(1));
         waited += ms(1);
     }
