@@ -1,0 +1,286 @@
+//! A liar cannot keep a silo that crashed in the view.
+
+use std::time::Duration;
+
+use membership_core::protocol::{Finding, Message};
+use membership_core::{MonoTime, SiloAddress};
+
+use super::liar::*;
+
+/// Control: nobody lies.
+#[test]
+fn crashes_are_found_where_nobody_lies() {
+    for (n, crashed) in [
+        (3, vec![2]),
+        (4, vec![3]),
+        (5, vec![4]),
+        (9, vec![8]),
+        (9, vec![4, 5, 6, 7, 8]),
+        (3, vec![1, 2]),
+    ] {
+        let mut s = scene(n, &[0], 1, MS(200), |_| {});
+        s.crash(&crashed);
+        let took = s.removed(&crashed, S(300));
+        println!("{n} silos, {} crash: {took:?}", crashed.len());
+        assert!(took.is_some());
+    }
+}
+
+/// "I reach it" about a dead silo.
+fn says_reached(n: usize, crashed: &[usize]) {
+    let mut s = scene(n, &[0], 1, MS(200), |ctl| {
+        answer_about_victims(ctl, Finding::Reached)
+    });
+    s.start(crashed);
+    s.crash(crashed);
+    let took = s.removed(crashed, S(600));
+    println!(
+        "{n} silos, {} crash, one liar says reached: {took:?}",
+        crashed.len()
+    );
+    assert!(took.is_some_and(|t| t < S(120)), "not removed: {took:?}");
+}
+
+#[test]
+fn one_that_reaches_two_of_five_does_not_keep_them() {
+    says_reached(5, &[3, 4]);
+}
+
+#[test]
+fn one_that_reaches_five_of_nine_does_not_keep_them() {
+    says_reached(9, &[4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn one_that_reaches_one_of_four_does_not_keep_it() {
+    says_reached(4, &[3]);
+}
+
+#[test]
+fn one_that_reaches_one_of_many_does_not_keep_it() {
+    says_reached(5, &[4]);
+    says_reached(9, &[8]);
+}
+
+/// "it failed, and it answered me just now", again and again.
+fn says_heard(n: usize, crashed: &[usize]) {
+    let mut calls: Vec<(SiloAddress, u64, MonoTime)> = Vec::new();
+    let mut s = scene(n, &[0], 1, MS(250), move |ctl| {
+        ctl.withhold(|_, m| matches!(m, Message::RollAnswer { .. }));
+        if let Some((from, body)) = ctl.heard.clone()
+            && let Message::RollCall { call, .. } = &*body
+        {
+            calls.retain(|(f, ..)| *f != from);
+            calls.push((from, *call, ctl.now));
+        }
+        let now = ctl.now;
+        calls.retain(|(.., at)| now.since(*at) < S(12));
+        if ctl.tick || matches!(&ctl.heard, Some((_, m)) if matches!(**m, Message::RollCall { .. }))
+        {
+            for (to, call, _) in calls.clone() {
+                let findings = ctl
+                    .plan
+                    .victims
+                    .iter()
+                    .map(|v| (*v, failed(0, Some(0))))
+                    .collect();
+                ctl.say(
+                    to,
+                    Message::RollAnswer {
+                        call,
+                        findings,
+                        missed: vec![],
+                    },
+                );
+            }
+        }
+    });
+    s.start(crashed);
+    s.crash(crashed);
+    let took = s.removed(crashed, S(600));
+    println!(
+        "{n} silos, {} crash, one liar says it was just heard: {took:?}",
+        crashed.len()
+    );
+    assert!(took.is_some_and(|t| t < S(120)), "not removed: {took:?}");
+}
+
+#[test]
+fn one_that_has_just_heard_one_of_three_does_not_keep_it() {
+    says_heard(3, &[2]);
+}
+
+#[test]
+fn one_that_has_just_heard_one_of_five_does_not_keep_it() {
+    says_heard(5, &[4]);
+}
+
+#[test]
+fn one_that_has_just_heard_one_of_twenty_does_not_keep_it() {
+    says_heard(20, &[19]);
+}
+
+/// Results of calls that never were, and two probes a second on the expense of each silo.
+fn spends(n: usize, crashed: &[usize], every: Duration) {
+    let mut s = scene(n, &[0], 1, every, move |ctl| {
+        if !ctl.tick {
+            return;
+        }
+        let others = ctl.others();
+        let alive: Vec<_> = others
+            .iter()
+            .copied()
+            .filter(|s| !ctl.plan.victims.contains(s))
+            .collect();
+        for (i, to) in alive.iter().enumerate() {
+            ctl.say(
+                *to,
+                Message::RollResult {
+                    suspects: vec![],
+                    reached: 1000,
+                    wait: S(60),
+                },
+            );
+            let named: Vec<_> = (1..3).map(|k| (alive[(i + k) % alive.len()], 0)).collect();
+            ctl.say(
+                *to,
+                Message::RollCall {
+                    call: 7,
+                    suspects: named,
+                },
+            );
+        }
+    });
+    s.start(crashed);
+    // The lies begin before the crash.
+    s.c.run_for(S(120)).unwrap();
+    s.c.measure_load();
+    s.crash(crashed);
+    let took = s.removed(crashed, S(900));
+    println!(
+        "{n} silos, {} crash, one liar spends, every {every:?}: {took:?}, load {:.1}",
+        crashed.len(),
+        s.c.peak_load()
+    );
+    assert!(took.is_some_and(|t| t < S(120)), "not removed: {took:?}");
+}
+
+#[test]
+fn one_that_makes_five_pay_does_not_stop_calls() {
+    spends(5, &[4], MS(300));
+}
+
+#[test]
+fn one_that_makes_nine_pay_does_not_stop_calls() {
+    spends(9, &[8], MS(300));
+}
+
+#[test]
+fn one_that_makes_twenty_pay_does_not_stop_calls() {
+    spends(20, &[19], MS(300));
+}
+
+/// Liars call all the time, about somebody who lives.
+fn calls_all_the_time(
+    n: usize,
+    liars: &[usize],
+    crashed: &[usize],
+    every: Duration,
+    turns: bool,
+) -> Option<Duration> {
+    let count = liars.len();
+    let (mut turn, mut since) = (0, None);
+    let mut s = scene(n, liars, 1, every, move |ctl| {
+        ctl.withhold(|_, m| matches!(m, Message::RollCall { .. } | Message::RollAnswer { .. }));
+        if turns && turn % count.max(3) != ctl.which || !ctl.tick {
+            // The turns of liars that are not there.
+            if turns && ctl.which == 0 && ctl.tick && turn % count.max(3) >= count {
+                let began = *since.get_or_insert(ctl.now);
+                if ctl.now.since(began) > MS(7_600) {
+                    (turn, since) = (turn + 1, None);
+                }
+            }
+            return;
+        }
+        let began = *since.get_or_insert(ctl.now);
+        if ctl.now.since(began) > MS(7_600) {
+            (turn, since) = (turn + 1, None);
+        }
+        for to in ctl.others() {
+            ctl.say(
+                to,
+                Message::RollCall {
+                    call: 9,
+                    suspects: vec![],
+                },
+            );
+        }
+    });
+    s.start(crashed);
+    s.c.run_for(S(100)).unwrap();
+    s.crash(crashed);
+    s.removed(crashed, S(900))
+}
+
+#[test]
+fn calls_in_turns_do_not_hold_all_others_for_ever() {
+    let mut bad = Vec::new();
+    for (n, liars) in [
+        (5, vec![0]),
+        (9, vec![0]),
+        (9, vec![0, 1]),
+        (9, vec![0, 1, 2]),
+        (20, vec![0, 1, 2]),
+        (20, vec![0, 1, 2, 3]),
+    ] {
+        let took = calls_all_the_time(n, &liars, &[n - 1], S(1), true);
+        println!("{n} silos, {} liars call in turns: {took:?}", liars.len());
+        if took.is_none_or(|t| t > S(120)) {
+            bad.push((n, liars.len(), took));
+        }
+    }
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+/// The liar answers probes only, and says nothing in roll calls: as a suspect and as a witness.
+#[test]
+fn one_that_answers_no_calls_is_waited_for_in_vain() {
+    let mut bad = Vec::new();
+    for (n, gone) in [(3, 1), (4, 1), (5, 1), (5, 2), (9, 1), (9, 5), (20, 1)] {
+        let crashed: Vec<usize> = (n - gone..n).collect();
+        let mut s = scene(n, &[0], 1, S(1), |ctl| {
+            ctl.withhold(|_, m| matches!(m, Message::RollAnswer { .. }));
+        });
+        s.start(&[]);
+        s.crash(&crashed);
+        let took = s.removed(&crashed, S(600));
+        println!(
+            "{n} silos, {gone} crash, one liar says nothing in calls: {took:?}, honest dead {:?}",
+            s.honest_dead(n, &crashed)
+        );
+        if took.is_none_or(|t| t > S(120)) {
+            bad.push((n, gone, took));
+        }
+    }
+    assert!(bad.is_empty(), "{bad:?}");
+}
+
+/// The liar says "unknown" for ever.
+#[test]
+fn one_that_knows_nothing_does_not_hinder() {
+    let mut bad = Vec::new();
+    for (n, gone) in [(3, 1), (4, 1), (4, 2), (5, 2), (9, 1), (9, 5)] {
+        let crashed: Vec<usize> = (n - gone..n).collect();
+        let mut s = scene(n, &[0], 1, S(1), |ctl| {
+            answer_about_victims(ctl, Finding::Unknown)
+        });
+        s.start(&crashed);
+        s.crash(&crashed);
+        let took = s.removed(&crashed, S(600));
+        println!("{n} silos, {gone} crash, one liar says unknown: {took:?}");
+        if took.is_none_or(|t| t > S(120)) {
+            bad.push((n, gone, took));
+        }
+    }
+    assert!(bad.is_empty(), "{bad:?}");
+}

@@ -1,0 +1,178 @@
+//! A liar and one ordinary fault do not end a healthy silo.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use membership_core::protocol::Message;
+use membership_core::{MonoTime, SiloAddress};
+use membership_testing::ProcessId;
+
+use super::liar::*;
+
+/// One direction pair cut between two honest silos; the liar says that it fails as well.
+fn one_cut_link(n: usize) -> Vec<(u64, Vec<usize>)> {
+    let mut killed = Vec::new();
+    for seed in 1..=6 {
+        let mut s = scene(n, &[0], seed, MS(200), |ctl| {
+            if let Some((from, body)) = ctl.heard.clone()
+                && let Message::RollCall { call, suspects } = &*body
+            {
+                ctl.withhold(|_, m| matches!(m, Message::RollAnswer { .. }));
+                let findings = suspects
+                    .iter()
+                    .map(|(s, _)| (*s, failed(9_000, Some(9_100))))
+                    .collect();
+                ctl.say(
+                    from,
+                    Message::RollAnswer {
+                        call: *call,
+                        findings,
+                        missed: vec![],
+                    },
+                );
+            }
+        });
+        s.start(&[]);
+        s.c.block_both(ProcessId(1), ProcessId(2));
+        s.c.run_for(S(180)).unwrap();
+        let dead = s.honest_dead(n, &[]);
+        if !dead.is_empty() {
+            killed.push((seed, dead));
+        }
+    }
+    println!("{n} silos, one liar, one cut link: killed (seed, who) {killed:?}");
+    killed
+}
+
+#[test]
+fn one_and_a_cut_link_kill_nobody_of_four() {
+    assert_eq!(one_cut_link(4), []);
+}
+
+#[test]
+fn one_and_a_cut_link_kill_nobody_of_many() {
+    assert_eq!(one_cut_link(5), []);
+    assert_eq!(one_cut_link(9), []);
+}
+
+/// One honest silo pauses for less than the failure window; liars say that it has been silent
+/// Since just after it last answered the honest callers: they try many times.
+fn short_pause(n: usize, liars: &[usize], pause: Duration) -> Vec<u64> {
+    let mut killed = Vec::new();
+    for seed in 1..=SEEDS {
+        let mut calls: Vec<(SiloAddress, u64, MonoTime)> = Vec::new();
+        let (mut sweep, mut began, mut called) = (0, None, BTreeSet::new());
+        let mut s = scene(n, liars, seed, MS(20), move |ctl| {
+            ctl.withhold(|_, m| matches!(m, Message::RollAnswer { .. }));
+            let victims = ctl.plan.victims.clone();
+            let mut answer = ctl.tick;
+            if let Some((from, body)) = ctl.heard.clone()
+                && let Message::RollCall { call, .. } = &*body
+            {
+                calls.retain(|(f, ..)| *f != from);
+                calls.push((from, *call, ctl.now));
+                answer = true;
+            }
+            let now = ctl.now;
+            let elapsed = now.since(*began.get_or_insert(now));
+            calls.retain(|(.., at)| now.since(*at) < S(8));
+            if answer {
+                sweep = (sweep + 1) % 16;
+                for (to, call, _) in calls.clone() {
+                    // Silent since 6.0 s, 5.9 s, ... 4.5 s.
+                    let silent = 6_000 - sweep * 100;
+                    let findings = victims
+                        .iter()
+                        .map(|v| (*v, failed(silent, Some(silent + 9_900))))
+                        .collect();
+                    ctl.say(
+                        to,
+                        Message::RollAnswer {
+                            call,
+                            findings,
+                            missed: victims.clone(),
+                        },
+                    );
+                }
+            }
+            if n > 5 && elapsed >= S(1) && called.insert(ctl.which) {
+                // So that all honest silos have just probed the victim in vain.
+                for to in ctl.others() {
+                    let named = victims.iter().map(|v| (*v, 0)).collect();
+                    ctl.say(
+                        to,
+                        Message::RollCall {
+                            call: 1,
+                            suspects: named,
+                        },
+                    );
+                }
+            }
+        });
+        let victim = n - 1;
+        s.c.run_for(MS(seed * 137)).unwrap();
+        s.start(&[victim]);
+        s.c.pause(ProcessId(victim), pause);
+        s.c.run_for(S(20)).unwrap();
+        if !s.honest_dead(n, &[]).is_empty() {
+            killed.push(seed);
+        }
+    }
+    println!(
+        "{n} silos, {} liars, pause of {pause:?}: killed with {} of {SEEDS} seeds",
+        liars.len(),
+        killed.len()
+    );
+    killed
+}
+
+#[test]
+fn one_and_a_short_pause_kill_nobody() {
+    for n in [3, 4, 5, 9] {
+        assert_eq!(short_pause(n, &[0], MS(4_300)), Vec::<u64>::new(), "{n}");
+    }
+}
+
+#[test]
+fn a_short_pause_kills_nobody() {
+    for n in [5, 9] {
+        assert_eq!(short_pause(n, &[], MS(4_300)), Vec::<u64>::new(), "{n}");
+    }
+}
+
+/// As B1, in a cluster of which some have crashed; and the liar is or is not the leader.
+#[test]
+fn one_a_cut_link_and_a_crash_kill_nobody_of_five() {
+    let mut killed = Vec::new();
+    for seed in 1..=6 {
+        let mut s = scene(5, &[0], seed, MS(200), |ctl| {
+            if let Some((from, body)) = ctl.heard.clone()
+                && let Message::RollCall { call, suspects } = &*body
+            {
+                ctl.withhold(|_, m| matches!(m, Message::RollAnswer { .. }));
+                let findings = suspects
+                    .iter()
+                    .map(|(s, _)| (*s, failed(9_000, Some(9_100))))
+                    .collect();
+                ctl.say(
+                    from,
+                    Message::RollAnswer {
+                        call: *call,
+                        findings,
+                        missed: vec![],
+                    },
+                );
+            }
+        });
+        s.start(&[]);
+        s.c.block_both(ProcessId(1), ProcessId(2));
+        s.crash(&[4]);
+        s.c.run_for(S(180)).unwrap();
+        let dead = s.honest_dead(5, &[4]);
+        if !dead.is_empty() {
+            killed.push((seed, dead));
+        }
+    }
+    println!("5 silos, one liar, one crash, one cut link: killed {killed:?}");
+    assert!(killed.is_empty());
+}

@@ -1,0 +1,16 @@
+//! Members that lie in their messages: what they must not be able to do, alone and beside ordinary
+//! faults. Each test asserts what it wants of the table; the invariants are not checked, because some
+//! of them trust members.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_macros
+)]
+
+mod deaths;
+mod healthy;
+mod liar;
+mod load;
+mod survivors;
