@@ -3,14 +3,14 @@
 use super::{Check, Fact, active, newly_dead};
 use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, Split};
-use membership_core::{SiloAddress, Snapshot};
+use membership_core::{MembershipEntry, SiloAddress, SiloStatus, Snapshot};
 
 /// P13: of a partition in which all silos reach the table, at most one side loses silos that run.
 /// Of more than two sides, one may declare silos of several others dead; then it loses none itself.
 ///
 /// A silo runs if it [answered](GroundTruth::answered) and has its table. A side that has declared
 /// silos of another one dead can become the smaller one only because silos of its own crash or
-/// pause; then the other side may declare the rest dead, and the check does not judge that.
+/// pause, or, where few are Active, because silos start on the other; then the other side may declare the rest dead, and the check does not judge that.
 #[derive(Debug, Default)]
 pub struct OneSide {
     judged: u64,
@@ -45,9 +45,17 @@ fn side(silo: &SiloAddress, split: &Split, truth: &GroundTruth) -> Option<Side> 
         .map(|record| split.group.get(&record.host).copied())
 }
 
-/// How many Active silos of a side run.
+/// How many silos of a side run that count in majorities: the Active ones, and where at most two
+/// silos are Active, the Joining ones.
 fn running(of: Side, table: &Snapshot, split: &Split, truth: &GroundTruth) -> usize {
-    active(table)
+    let few = active(table).count() <= 2;
+    let counts = |e: &&MembershipEntry| {
+        e.status == SiloStatus::Active || (few && e.status == SiloStatus::Joining)
+    };
+    table
+        .rows
+        .entries()
+        .filter(counts)
         .filter(|e| side(&e.address, split, truth) == Some(of))
         .filter(|e| truth.answered(&e.address, split.since, truth.now))
         .count()
