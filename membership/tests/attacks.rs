@@ -25,6 +25,7 @@ mod attacks {
 
     mod certificates;
     mod confirmation;
+    mod crowded;
     mod dial;
     mod far_ahead;
     mod half_sent;

@@ -6,6 +6,7 @@ mod transport_cases {
     pub mod support;
 
     mod certificates;
+    mod crowded;
     mod exchange;
     mod hostile;
     mod impostors;

@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Both ends of the connections are files of this process.
 #[cfg(target_os = "linux")]
-fn allow_open_files() {
+pub fn allow_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let allowed = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -31,7 +31,7 @@ fn allow_open_files() {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn allow_open_files() {}
+pub fn allow_open_files() {}
 
 /// Keeps a connection open for as long as the other side lets it, again and again.
 async fn hold(to: SocketAddr) {

@@ -1,5 +1,6 @@
 //! Accepting connections.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,14 @@ pub(super) async fn accept_all(
                 let (shared, inbox, phase) = (shared.clone(), inbox.clone(), phase.clone());
                 tokio::spawn(async move {
                     let _connection = admission.connection;
-                    incoming(&shared, stream, admission.handshake, &inbox, &phase).await;
+                    incoming(
+                        &shared,
+                        (stream, from.ip()),
+                        admission.handshake,
+                        &inbox,
+                        &phase,
+                    )
+                    .await;
                 });
             }
             Err(error) => {
@@ -57,7 +65,7 @@ pub(super) async fn accept_all(
 
 async fn incoming(
     shared: &Arc<Shared>,
-    stream: TcpStream,
+    (stream, from): (TcpStream, IpAddr),
     in_handshake: InHandshake,
     inbox: &Arc<dyn Inbox>,
     phase: &watch::Receiver<Phase>,
@@ -65,6 +73,6 @@ async fn incoming(
     // Boxed, so that the handshake's memory is free after it: connections are many and live long.
     let connection = Box::pin(accept_handshake(shared, stream, in_handshake, phase)).await;
     if let Some(connection) = connection {
-        shared.run_incoming(connection, inbox, phase).await;
+        shared.run_incoming(connection, from, inbox, phase).await;
     }
 }

@@ -15,8 +15,8 @@ pub struct TcpConfig {
     pub key: Option<SiloKey>,
     /// How long a connection may take to be made. Default 3 s: enough for two lost packets.
     pub connect_timeout: Duration,
-    /// How long a handshake may take, on both sides. Default 2 s; a silo with a probe timeout above
-    /// 5 s, as in the preset `wan`, takes 8 s.
+    /// How long a handshake may take, on both sides. The side that dials has half of it for its first
+    /// message. Default 2 s; a silo with a probe timeout above 5 s, as in the preset `wan`, takes 8 s.
     pub handshake_timeout: Duration,
     /// A connection without a message for this long is closed; the next message dials again.
     /// Default 2 min.
@@ -25,7 +25,7 @@ pub struct TcpConfig {
     /// At most half of them are of processes that are not alive in the confirmed view. Default
     /// 4,096.
     pub max_incoming: usize,
-    /// Of these, connections in their handshake. Default 1,024.
+    /// Of these, connections in their handshake; beyond it older ones end. Default 1,024.
     pub max_incoming_handshakes: usize,
     /// Of these, connections from addresses at which the view has no silo: the others are kept for
     /// those that have one. Default 384.
@@ -35,8 +35,12 @@ pub struct TcpConfig {
     pub max_handshakes_per_silo_address: usize,
     /// Handshakes of one other address at a time. Default 32.
     pub max_handshakes_per_address: usize,
-    /// Handshakes that one such other address may begin within a second. Default 100.
+    /// Handshakes with TLS of one such other address that may go on within a second, once it has said
+    /// what it wants; the others wait. Default 100.
     pub max_handshakes_per_second: usize,
+    /// The same for all such other addresses: keys and signatures cost time. Networks (/16, of IPv6
+    /// /48) share them. Default 300.
+    pub max_handshakes_of_strangers_per_second: usize,
     /// Messages of at most 64 KiB that wait on one connection; the oldest are dropped. Default 128.
     pub max_queued_messages: usize,
     /// Bytes of longer messages that wait on one connection; the oldest are dropped, but one may
@@ -72,6 +76,7 @@ impl Default for TcpConfig {
             max_handshakes_per_silo_address: 256,
             max_handshakes_per_address: 32,
             max_handshakes_per_second: 100,
+            max_handshakes_of_strangers_per_second: 300,
             max_queued_messages: 128,
             max_queued_bytes: 8 << 20,
             max_message_bytes: 64 << 20,

@@ -23,6 +23,9 @@ use crate::transport::tls::{self, Tls, of_certificate};
 /// silo of a large cluster has thousands of connections that are mostly idle.
 const READ_AHEAD: usize = 512;
 
+/// The part of the time of a handshake in which the other side must have said what it wants.
+const SILENT: u32 = 2;
+
 pub(super) type Reader = BufReader<ReadHalf<Stream>>;
 pub(super) type Writer = WriteHalf<Stream>;
 
@@ -193,11 +196,17 @@ pub(super) async fn dial(
 
 /// Why an incoming connection was refused.
 enum Refused {
+    /// It took too long.
+    Late,
     Tls(io::Error),
     Handshake(HandshakeError),
 }
 
-async fn be_introduced(shared: &Shared, stream: TcpStream) -> Result<Connection, Refused> {
+async fn be_introduced(
+    shared: &Shared,
+    stream: TcpStream,
+    in_handshake: &InHandshake,
+) -> Result<Connection, Refused> {
     let stream = metered(shared, stream);
     let (mut stream, secured) = match &shared.tls {
         None => (Stream::Plain(stream), None),
@@ -205,7 +214,10 @@ async fn be_introduced(shared: &Shared, stream: TcpStream) -> Result<Connection,
             // There is none before the transport starts, and then nobody is heard.
             let cluster = shared.me().map(|me| me.cluster);
             let cluster = cluster.ok_or(Refused::Handshake(HandshakeError::TooEarly))?;
-            let secured = tls.accept(stream, &cluster).await.map_err(Refused::Tls)?;
+            let begun = timeout(shared.config.handshake_timeout / SILENT, Tls::hear(stream)).await;
+            let begun = begun.map_err(|_| Refused::Late)?.map_err(Refused::Tls)?;
+            in_handshake.turn().await;
+            let secured = tls.accept(begun, &cluster).await.map_err(Refused::Tls)?;
             taken(secured, |stream| Stream::Secured(Box::new(stream)))
         }
     };
@@ -234,22 +246,24 @@ pub(super) async fn accept_handshake(
 ) -> Option<Connection> {
     let from = stream.peer_addr().ok();
     let mut end = phase.clone();
+    let limit = shared.config.handshake_timeout;
     let result = tokio::select! {
-        result = timeout(shared.config.handshake_timeout, be_introduced(shared, stream)) => result,
-        () = in_handshake.source.evicted() => {
+        result = timeout(limit, be_introduced(shared, stream, &in_handshake)) => result,
+        () = in_handshake.evicted() => {
             add(&shared.counters.refused_too_many, 1);
             return None;
         }
         _ = end.wait_for(|p| *p != Phase::Running) => return None,
     };
     let counters = &shared.counters;
-    match result {
-        Ok(Ok(connection)) => {
+    match result.unwrap_or(Err(Refused::Late)) {
+        Ok(connection) => {
             add(&counters.accepted, 1);
             Some(connection)
         }
-        Ok(Err(refused)) => {
+        Err(refused) => {
             let counter = match &refused {
+                Refused::Late => &counters.handshake_timeouts,
                 Refused::Handshake(HandshakeError::Cluster) => &counters.refused_cluster,
                 Refused::Handshake(
                     HandshakeError::Unproven
@@ -271,6 +285,7 @@ pub(super) async fn accept_handshake(
             };
             add(counter, 1);
             let reason = match &refused {
+                Refused::Late => "its handshake took too long".to_owned(),
                 Refused::Tls(error) => {
                     of_certificate(error).map_or_else(|| error.to_string(), str::to_owned)
                 }
@@ -278,6 +293,7 @@ pub(super) async fn accept_handshake(
             };
             tracing::debug!(?from, reason, "connection refused");
             match &refused {
+                Refused::Late => {}
                 Refused::Tls(error) => {
                     if let (Some(why), Some(from)) = (of_certificate(error), from) {
                         shared.refuse_certificate_of(from.ip(), why);
@@ -285,11 +301,6 @@ pub(super) async fn accept_handshake(
                 }
                 Refused::Handshake(error) => shared.refusals.accepted(error),
             }
-            None
-        }
-        Err(_) => {
-            add(&counters.handshake_timeouts, 1);
-            tracing::debug!(?from, "connection refused: its handshake took too long");
             None
         }
     }

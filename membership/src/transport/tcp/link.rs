@@ -1,5 +1,6 @@
 //! One connection after its handshake: what waits to be sent on it, and whether it still works.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::queue::Queue;
+use super::recent::Recent;
 use super::roll::Standing;
 use crate::transport::EncodedMessage;
 
@@ -48,6 +50,8 @@ pub(super) struct Link {
     pub(super) expelled: Notify,
     /// The other side dialled.
     pub(super) incoming: bool,
+    /// From where it dialled.
+    from: Option<IpAddr>,
     /// What the confirmed view says of its peer.
     standing: AtomicU8,
     /// Milliseconds after which it is made anew.
@@ -63,8 +67,8 @@ pub(super) struct Ends {
     pub(super) instance: InstanceId,
     /// The process at the other end, by its key.
     pub(super) peer: PeerIdentity,
-    /// The other side dialled.
-    pub(super) incoming: bool,
+    /// From where the other side dialled, if it did.
+    pub(super) from: Option<IpAddr>,
     /// How long it stays open without anything sent or received.
     pub(super) idle: Duration,
     /// After this long it is made anew.
@@ -93,7 +97,8 @@ impl Link {
             cut: Notify::new(),
             surplus: Notify::new(),
             expelled: Notify::new(),
-            incoming: ends.incoming,
+            incoming: ends.from.is_some(),
+            from: ends.from,
             standing: AtomicU8::new(ends.standing as u8),
             age: AtomicU64::new(millis(ends.age)),
             life: ends.life,
@@ -145,6 +150,14 @@ impl Link {
         let lost_its_key = revoked && now == Standing::Newcomer;
         if self.peer != PeerIdentity::Unproven && (lost_its_row || lost_its_key) {
             self.expelled.notify_one();
+        }
+    }
+
+    /// A member is at the address from which it dialled.
+    pub(super) fn note_source(&self, recent: &mut Recent) {
+        let proven = self.peer != PeerIdentity::Unproven && self.standing() == Standing::Member;
+        if let Some(from) = self.from.filter(|_| proven) {
+            recent.note(from, Instant::now());
         }
     }
 

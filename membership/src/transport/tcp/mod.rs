@@ -9,6 +9,7 @@
 //! end, `shared` knows them all, `link` is one of them. `roll` is what the confirmed view says of
 //! their other ends, `refusals` warns of silos that are refused for a secret or a certificate,
 //! and `check` looks for them when this silo's own have changed.
+//! `sources`, `turns` and `recent` bound the handshakes of others.
 
 mod accept;
 mod carry;
@@ -22,6 +23,7 @@ pub mod fuzzing;
 mod handshake;
 mod link;
 mod queue;
+mod recent;
 mod refusals;
 mod roll;
 mod routes;
@@ -30,6 +32,7 @@ mod sources;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -5,7 +5,7 @@
 //! answers only. Two silos that probe each other have two connections.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -228,7 +228,7 @@ impl Shared {
         inbox: &Arc<dyn Inbox>,
         phase: &watch::Receiver<Phase>,
     ) {
-        let mut ends = self.ends(&connection, false, idle.min(self.config.idle_timeout));
+        let mut ends = self.ends(&connection, None, idle.min(self.config.idle_timeout));
         // Pings alone would keep it open for ever.
         ends.life = ends.life.min(FRESH_LIFE);
         let link = self.state().add(ends, queue);
@@ -275,7 +275,7 @@ impl Shared {
         queue: &Arc<Queue>,
         connection: &Connection,
     ) -> Arc<Link> {
-        let ends = self.ends(connection, false, self.config.idle_timeout);
+        let ends = self.ends(connection, None, self.config.idle_timeout);
         let mut state = self.state();
         let link = state.add(ends, queue.clone());
         let peer = state.peers.entry(to).or_default();
@@ -289,14 +289,14 @@ impl Shared {
 
     /// The side that dialled makes a connection anew after three to four quarters of the maximum
     /// age; either side closes it some time after that, if need be.
-    fn ends(&self, connection: &Connection, incoming: bool, idle: Duration) -> Ends {
+    fn ends(&self, connection: &Connection, from: Option<IpAddr>, idle: Duration) -> Ends {
         let most = self.config.max_age;
         let random = RandomState::new().hash_one(connection.instance) % 256;
         let age = most - most / 4 * u32::try_from(random).unwrap_or(0) / 256;
         Ends {
             instance: connection.instance,
             peer: connection.peer,
-            incoming,
+            from,
             idle,
             age,
             life: most + most / 8,
@@ -308,12 +308,13 @@ impl Shared {
     pub(super) async fn run_incoming(
         &self,
         connection: Connection,
+        source: IpAddr,
         inbox: &Arc<dyn Inbox>,
         phase: &watch::Receiver<Phase>,
     ) {
         let idle = self.config.idle_timeout + INCOMING_IDLE_EXTRA;
         let from = canonical(connection.advertise);
-        let ends = self.ends(&connection, true, idle);
+        let ends = self.ends(&connection, Some(source), idle);
         let link = {
             let mut state = self.state();
             // It claims the address of a peer, but is another process than the one connected there.

@@ -17,15 +17,23 @@ use super::counters::{Counters, sub};
 use super::handshake::Me;
 use super::link::{Ends, Link};
 use super::queue::{Bounds, Queue};
+use super::recent::Recent;
 use super::refusals::Refusals;
 use super::roll::{Roll, Standing};
 use super::sources::{self, Handshake, Sources};
+use super::turns::{Pace, Turns};
 use crate::transport::tls::{Secret, Tls};
 use crate::transport::{Hello, Inbox};
 
 /// Incoming connections of one process. A silo has one, and for some seconds a few that it dialled
 /// afresh.
 const MAX_LINKS_OF_A_PEER: usize = 16;
+/// Handshakes that an address of silos may begin to compute within a second, and that all of them
+/// may: twice as many. Hundreds of silos may start on one machine.
+const NEIGHBOURS_PACE: usize = 1000;
+/// The part of the time of a handshake in which it makes no room for others, once its turn has
+/// come. A stranger's address has too few turns to fill its places for as long.
+const GRACE: u32 = 8;
 /// A time that timers never reach.
 const LONGEST_IDLE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -49,11 +57,10 @@ pub(super) struct Shared {
     pub(super) refusals: Refusals,
     /// Incoming connections, including those in their handshake.
     pub(super) incoming: Arc<AtomicUsize>,
-    pub(super) in_handshake: Arc<AtomicUsize>,
     /// Handshakes from addresses at which the view has no silo.
-    pub(super) strangers: Arc<Sources>,
-    /// Handshakes from the other addresses.
-    pub(super) neighbours: Arc<Sources>,
+    strangers: Gate,
+    /// Handshakes from the other addresses, and from those at which members were of late.
+    neighbours: Gate,
     /// Bytes of unfinished messages on all connections.
     pub(super) reassembly: AtomicUsize,
     pub(super) fresh_dials: Arc<AtomicUsize>,
@@ -65,6 +72,7 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// The rows of the confirmed view.
     roll: Arc<Roll>,
+    recent: Recent,
     /// Kept to the end: a dial that began before the shutdown may still deliver a farewell.
     me: Option<Me>,
     pub(super) running: Option<Running>,
@@ -93,15 +101,39 @@ impl Shared {
     pub(super) fn new(mut config: TcpConfig, tls: Option<Tls>) -> Self {
         config.idle_timeout = config.idle_timeout.min(LONGEST_IDLE);
         let counters: Arc<Counters> = Arc::default();
+        let all = config.max_incoming_handshakes;
+        let of_strangers = config.max_handshakes_of_strangers.min(all);
+        let grace = config.handshake_timeout / GRACE;
+        let strangers = Gate::new(
+            sources::Bounds {
+                all: of_strangers,
+                open: config.max_handshakes_per_address,
+                grace,
+            },
+            Pace {
+                all: config.max_handshakes_of_strangers_per_second,
+                each: config.max_handshakes_per_second,
+            },
+        );
+        let neighbours = Gate::new(
+            sources::Bounds {
+                all: (all - of_strangers).max(1),
+                open: config.max_handshakes_per_silo_address,
+                grace,
+            },
+            Pace {
+                all: 2 * NEIGHBOURS_PACE,
+                each: NEIGHBOURS_PACE,
+            },
+        );
         Self {
             config,
             tls,
             refusals: Refusals::new(counters.clone()),
             counters,
             incoming: Arc::default(),
-            in_handshake: Arc::default(),
-            strangers: Arc::default(),
-            neighbours: Arc::default(),
+            strangers,
+            neighbours,
             reassembly: AtomicUsize::new(0),
             fresh_dials: Arc::default(),
             fresh: Arc::default(),
@@ -151,36 +183,28 @@ impl Shared {
         for link in state.links.values() {
             link.judge(roll.standing(link.instance), revoked);
         }
+        let State { links, recent, .. } = &mut *state;
+        for link in links.values() {
+            link.note_source(recent);
+        }
         state.roll = roll;
     }
 
     /// A place for the handshake of a connection from this address; none if there are too many.
     pub(super) fn admit(&self, from: IpAddr) -> Option<Admission> {
-        let config = &self.config;
-        let connection = Permit::take(&self.incoming, config.max_incoming)?;
-        let handshake = Permit::take(&self.in_handshake, config.max_incoming_handshakes)?;
-        let roll = self.state().roll.clone();
-        let (sources, bounds) = if roll.has_host(from) {
-            let bounds = sources::Bounds {
-                all: config.max_incoming_handshakes,
-                open: config.max_handshakes_per_silo_address,
-                begun: usize::MAX,
-            };
-            (&self.neighbours, bounds)
+        let connection = Permit::take(&self.incoming, self.config.max_incoming)?;
+        let now = Instant::now();
+        let gate = if self.state().is_neighbour(from, now) {
+            &self.neighbours
         } else {
-            let bounds = sources::Bounds {
-                all: config.max_handshakes_of_strangers,
-                open: config.max_handshakes_per_address,
-                begun: config.max_handshakes_per_second,
-            };
-            (&self.strangers, bounds)
+            &self.strangers
         };
-        let source = sources.begin(from, bounds, Instant::now())?;
+        let source = gate.sources.begin(from, gate.bounds, now)?;
         Some(Admission {
             connection,
             handshake: InHandshake {
-                _place: handshake,
                 source,
+                turns: gate.turns.clone(),
             },
         })
     }
@@ -264,6 +288,21 @@ impl Shared {
 }
 
 impl State {
+    /// Whether a silo is at this address, or dials from there.
+    fn is_neighbour(&mut self, from: IpAddr, now: Instant) -> bool {
+        if self.roll.has_host(from) || self.recent.has(from, now) {
+            return true;
+        }
+        if self.recent.knows(from) {
+            // It was seen long ago. Its link may have lasted since.
+            self.recent.forget(from);
+            for link in self.links.values() {
+                link.note_source(&mut self.recent);
+            }
+        }
+        self.recent.has(from, now)
+    }
+
     pub(super) fn add(&mut self, ends: Ends, queue: Arc<Queue>) -> Arc<Link> {
         self.last_link += 1;
         let keys = self.me.as_ref().map(Me::cluster_keys).unwrap_or_default();
@@ -271,6 +310,7 @@ impl State {
         let link = Arc::new(Link::new(LinkId(self.last_link), ends, queue));
         // The view may have changed since the handshake.
         link.judge(self.roll.standing(link.instance), revoked);
+        link.note_source(&mut self.recent);
         self.links.insert(link.id, link.clone());
         link
     }
@@ -288,7 +328,9 @@ impl State {
     }
 
     fn take_out(&mut self, id: LinkId) {
-        self.links.remove(&id);
+        if let Some(link) = self.links.remove(&id) {
+            link.note_source(&mut self.recent);
+        }
         self.peers.retain(|_, peer| {
             if peer.link.as_ref().is_some_and(|l| l.id == id) {
                 peer.link = None;
@@ -307,11 +349,43 @@ pub(super) struct Admission {
     pub(super) handshake: InHandshake,
 }
 
-/// The places of a handshake.
+/// A handshake of which the other side has proven nothing.
 #[derive(Debug)]
 pub(super) struct InHandshake {
-    _place: Permit,
-    pub(super) source: Handshake,
+    source: Handshake,
+    turns: Arc<Turns>,
+}
+
+impl InHandshake {
+    /// Waits until it must make room for another one.
+    pub(super) async fn evicted(&self) {
+        self.source.evicted().await;
+    }
+
+    /// Waits until it may compute, now that the other side has said what it wants.
+    pub(super) async fn turn(&self) {
+        self.source.waits();
+        self.turns.take(self.source.from()).await;
+        self.source.goes_on();
+    }
+}
+
+/// What bounds the handshakes of some addresses.
+#[derive(Debug)]
+struct Gate {
+    bounds: sources::Bounds,
+    sources: Arc<Sources>,
+    turns: Arc<Turns>,
+}
+
+impl Gate {
+    fn new(bounds: sources::Bounds, pace: Pace) -> Self {
+        Self {
+            bounds,
+            sources: Arc::default(),
+            turns: Arc::new(Turns::new(pace)),
+        }
+    }
 }
 
 /// One of a bounded number of permits; dropping it gives it back.

@@ -27,7 +27,7 @@ use rustls::server::{
 };
 use rustls::{ClientConfig, ConnectionCommon, ServerConfig, version};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, TlsConnector, TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake, TlsConnector, TlsStream};
 
 pub use self::at_address::{certificate_at, instance_at};
 pub use self::certificates::{Certificates, CertificatesError};
@@ -151,19 +151,29 @@ impl Tls {
         Self::secured(stream.into(), binding, names)
     }
 
-    /// The side that was dialled. A peer that has certificates to show begins otherwise than one
-    /// that has none.
-    pub(super) async fn accept<S>(&self, stream: S, cluster: &ClusterName) -> io::Result<Secured<S>>
+    /// The side that was dialled: waits for the first message of the other one, which costs next to
+    /// nothing.
+    pub(super) async fn hear<S>(stream: S) -> io::Result<StartHandshake<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        LazyConfigAcceptor::new(Acceptor::default(), stream).await
+    }
+
+    /// The rest of it. A peer that has certificates to show begins otherwise than one that has none.
+    pub(super) async fn accept<S>(
+        &self,
+        begun: StartHandshake<S>,
+        cluster: &ClusterName,
+    ) -> io::Result<Secured<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Some(certificates) = &self.certificates else {
-            let acceptor = TlsAcceptor::from(self.server.clone());
-            let stream = acceptor.accept(stream).await?;
+            let stream = begun.into_stream(self.server.clone()).await?;
             let binding = binding_of(stream.get_ref().1);
             return Self::secured(stream.into(), binding, None);
         };
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let types = begun.client_hello().server_cert_types().unwrap_or_default();
         let (config, names) = if types.contains(&CertificateType::RawPublicKey) {
             (self.server.clone(), None)
@@ -255,6 +265,14 @@ impl std::fmt::Debug for Tls {
 mod tests {
     use super::*;
 
+    async fn accepted<S: AsyncRead + AsyncWrite + Unpin>(
+        by: &Tls,
+        stream: S,
+        cluster: &ClusterName,
+    ) -> io::Result<Secured<S>> {
+        by.accept(Tls::hear(stream).await?, cluster).await
+    }
+
     #[tokio::test]
     async fn both_sides_learn_the_other_ones_instance_and_one_binding() {
         let (one, two) = (Tls::new().unwrap(), Tls::new().unwrap());
@@ -266,7 +284,7 @@ mod tests {
             let to = "127.0.0.1:1".parse().unwrap();
             let (dialled, accepted) = tokio::join!(
                 one.dial(near, to, Some(&cluster)),
-                two.accept(far, &cluster)
+                accepted(&two, far, &cluster)
             );
             let (dialled, accepted) = (dialled.unwrap(), accepted.unwrap());
             assert_eq!(dialled.peer, Proven::Key(two.instance()));
@@ -292,7 +310,10 @@ mod tests {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let name = ServerName::IpAddress(std::net::IpAddr::from([127, 0, 0, 1]).into());
         let connector = TlsConnector::from(Arc::new(keyless));
-        let (_, accepted) = tokio::join!(connector.connect(name, near), silo.accept(far, &cluster));
+        let (_, accepted) = tokio::join!(
+            connector.connect(name, near),
+            accepted(&silo, far, &cluster)
+        );
         assert!(accepted.is_err());
     }
 }
