@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use membership::protocol::Message;
 use membership::transport::{TcpConfig, Transport as _};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use super::strangers::reaches;
-use super::support::{Peer, acquaint, any_port};
+use super::support::{Peer, acquaint, answer, any_port};
 
 /// The first message of TLS, as a silo sends it.
 async fn first_message() -> Vec<u8> {
@@ -119,4 +120,29 @@ async fn first_messages_of_many_addresses_cost_a_bounded_number_of_keys() {
     );
     assert!(answered > 20 && answered <= 50 * seconds, "{answered}");
     assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// Its peer takes no more connections. Both have rows, so nothing must be proven again.
+#[tokio::test]
+async fn a_connection_that_cannot_be_made_anew_is_kept() {
+    let mut config = TcpConfig::default();
+    config.max_age = Duration::from_millis(400);
+    let mut a = Peer::with(1, any_port(), "test", config.clone()).await;
+    config.max_incoming = 1;
+    let mut b = Peer::with(2, any_port(), "test", config).await;
+    acquaint(&[&a, &b]);
+    let begun = Instant::now();
+    let mut nonce = 0;
+    while begun.elapsed() < Duration::from_secs(2) {
+        nonce += 1;
+        a.probe(b.endpoint(), nonce);
+        let sent = Instant::now();
+        answer(&mut b).await;
+        let (_, _, answered) = a.message().await;
+        assert_eq!(answered, Message::ProbeAck { nonce });
+        assert!(sent.elapsed() < Duration::from_millis(500));
+        sleep(Duration::from_millis(20)).await;
+    }
+    let stats = a.transport.stats();
+    assert!(stats.dialled == 1 && stats.dials_failed > 0, "{stats:?}");
 }

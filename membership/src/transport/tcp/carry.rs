@@ -15,10 +15,14 @@ use super::frame::{self, Assembler, CHUNK, FrameError, Kind, Taken};
 use super::link::Link;
 use super::roll::Standing;
 use super::shared::{Phase, Shared};
+use crate::transport::tls::Secret;
 use crate::transport::{DeliverError, EncodedMessage, Inbox};
 
 /// How long the last bytes may take to arrive after this side closed the connection.
 const LAST_BYTES: Duration = Duration::from_millis(250);
+
+/// How often a link is judged that lives longer than it should.
+const JUDGE_AGAIN: Duration = Duration::from_secs(30);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,20 @@ async fn until_useless(shared: &Shared, link: &Link) -> &'static str {
         }
         () = link.surplus.notified() => "its peer has newer connections",
         () = link.expelled.notified() => "the table no longer names its peer or the key that it showed",
-        () = sleep(link.life) => "it is old",
+        () = old(shared, link) => "it is old",
+    }
+}
+
+/// Waits until what was proven at its beginning must be proven again. A link must not end before
+/// another one works only because nobody can make one now.
+async fn old(shared: &Shared, link: &Link) {
+    sleep(link.life).await;
+    loop {
+        let secret = shared.config.security.secret().map(Secret::keys);
+        if !link.is_as_good_as_new(secret.as_ref()) {
+            return;
+        }
+        sleep(JUDGE_AGAIN.min(link.life)).await;
     }
 }
 

@@ -12,12 +12,13 @@ use tokio::time::timeout;
 
 use super::counters::add;
 use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
+use super::link::Besides;
 use super::refusals::Refusal;
 use super::roll::Standing;
 use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
 use crate::transport::SendFailure;
-use crate::transport::tls::{self, Tls, of_certificate};
+use crate::transport::tls::{self, Proven, Tls, of_certificate};
 
 /// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a
 /// silo of a large cluster has thousands of connections that are mostly idle.
@@ -43,6 +44,8 @@ pub(super) struct Connection {
     /// What the confirmed view said of it when it was believed, and the keys of that view.
     pub(super) standing: Standing,
     pub(super) keys: ClusterKeys,
+    /// What else it was believed for.
+    pub(super) besides: Besides,
 }
 
 impl Connection {
@@ -57,6 +60,10 @@ impl Connection {
             peer: Secured::identity(secured, peer),
             standing: me.roll.standing(peer.instance),
             keys: me.cluster_keys(),
+            besides: Besides {
+                certificate: secured.is_some_and(|s| s.peer == Proven::Certificate),
+                secret: me.secret.clone(),
+            },
         }
     }
 }

@@ -56,8 +56,19 @@ pub(super) struct Link {
     standing: AtomicU8,
     /// Milliseconds after which it is made anew.
     age: AtomicU64,
-    /// How long it may live, whatever happens on it. The side that dialled makes it anew before.
+    /// How long it may live, unless nothing must be proven again. The side that dialled makes it anew
+    /// before.
     pub(super) life: Duration,
+    besides: Besides,
+}
+
+/// What a peer has shown besides its key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Besides {
+    /// A certificate, which ends.
+    pub(super) certificate: bool,
+    /// The secrets of which it had one.
+    pub(super) secret: Option<ClusterKeys>,
 }
 
 /// What a link is made of.
@@ -78,6 +89,7 @@ pub(super) struct Ends {
     /// What the confirmed view said of the peer when it was believed, and the keys of that view.
     pub(super) standing: Standing,
     pub(super) keys: ClusterKeys,
+    pub(super) besides: Besides,
 }
 
 impl Link {
@@ -102,6 +114,7 @@ impl Link {
             standing: AtomicU8::new(ends.standing as u8),
             age: AtomicU64::new(millis(ends.age)),
             life: ends.life,
+            besides: ends.besides,
         };
         link.close_when_idle_for(ends.idle);
         link
@@ -127,10 +140,11 @@ impl Link {
         let pinged = self.pinged.load(Relaxed);
         let unanswered = pinged > self.received.load(Relaxed)
             && self.now().saturating_sub(pinged) > millis(PONG_TIMEOUT);
-        unanswered || self.doubted.load(Relaxed) || self.is_old()
+        unanswered || self.doubted.load(Relaxed)
     }
 
-    fn is_old(&self) -> bool {
+    /// It is to be made anew. Until it is, it carries messages.
+    pub(super) fn is_old(&self) -> bool {
         self.now() > self.age.load(Relaxed)
     }
 
@@ -140,6 +154,15 @@ impl Link {
             return Standing::Member;
         }
         Standing::from_byte(self.standing.load(Relaxed))
+    }
+
+    /// Whether its peer would be believed now as it was then: it has a row, which names its key, and
+    /// has shown nothing else that may have ended. `secret` = those of now.
+    pub(super) fn is_as_good_as_new(&self, secret: Option<&ClusterKeys>) -> bool {
+        self.peer != PeerIdentity::Unproven
+            && self.standing() == Standing::Member
+            && !self.besides.certificate
+            && self.besides.secret.as_ref() == secret
     }
 
     /// Follows a new confirmed view. `revoked` = a key that newcomers showed is gone.

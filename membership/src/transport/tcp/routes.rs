@@ -61,20 +61,26 @@ impl Shared {
             Destination::Endpoint(to) => {
                 let to = canonical(to);
                 let peer = peers.entry(to).or_default();
+                let begin = |queue: Arc<Queue>| {
+                    let (inbox, phase) = (running.inbox.clone(), running.phase.clone());
+                    let task = self.clone().connect(to, queue, inbox, phase);
+                    running.runtime.spawn(task);
+                };
                 let dropped = match (&peer.link, &peer.dial) {
-                    (Some(link), _) if !link.is_doubtful() => link.send(item),
+                    (Some(link), dial) if !link.is_doubtful() => {
+                        if link.is_old() && dial.is_none() {
+                            let queue = self.new_queue();
+                            peer.dial = Some(queue.clone());
+                            begin(queue);
+                        }
+                        link.send(item)
+                    }
                     (_, Some(waiting)) => waiting.push(item),
                     (_, None) => {
                         let queue = self.new_queue();
                         let dropped = queue.push(item);
                         peer.dial = Some(queue.clone());
-                        let task = self.clone().connect(
-                            to,
-                            queue,
-                            running.inbox.clone(),
-                            running.phase.clone(),
-                        );
-                        running.runtime.spawn(task);
+                        begin(queue);
                         dropped
                     }
                 };
@@ -159,6 +165,8 @@ impl Shared {
                         // The old connection is still open: it gets the messages that wait, so none
                         // of them was refused.
                         Some(old) => {
+                            // Nothing waits for one that is only made anew.
+                            failure = failure.filter(|_| !queue.is_empty());
                             old.trust();
                             queue.move_to(&old.queue);
                             if let Some(failure) = &mut failure {
@@ -288,20 +296,24 @@ impl Shared {
     }
 
     /// The side that dialled makes a connection anew after three to four quarters of the maximum
-    /// age; either side closes it some time after that, if need be.
+    /// age; either side closes it some time after that, if need be. Both times are random, so that
+    /// the connections of a silo do not end together.
     fn ends(&self, connection: &Connection, from: Option<IpAddr>, idle: Duration) -> Ends {
         let most = self.config.max_age;
-        let random = RandomState::new().hash_one(connection.instance) % 256;
-        let age = most - most / 4 * u32::try_from(random).unwrap_or(0) / 256;
+        let random = RandomState::new()
+            .hash_one(connection.instance)
+            .to_le_bytes();
+        let part = |of: Duration, random: u8| of * u32::from(random) / 256;
         Ends {
             instance: connection.instance,
             peer: connection.peer,
             from,
             idle,
-            age,
-            life: most + most / 8,
+            age: most - part(most / 4, random[0]),
+            life: most + most / 8 - part(most / 16, random[1]),
             standing: connection.standing,
             keys: connection.keys.clone(),
+            besides: connection.besides.clone(),
         }
     }
 
