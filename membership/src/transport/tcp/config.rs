@@ -58,7 +58,8 @@ pub struct TcpConfig {
     /// A connection whose other side takes no byte for this long is closed. Default 30 s.
     pub write_timeout: Duration,
     /// A connection is made anew after this long, up to a quarter less, so that what was proven at
-    /// its beginning is proven again. If that fails, it ends after an eighth more. Default 1 h.
+    /// its beginning is proven again. If that fails, it ends after an eighth more, unless its peer has
+    /// a row and has shown no certificate, and the secret is the same. Default 1 h.
     pub max_age: Duration,
 }
 
