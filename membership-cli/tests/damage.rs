@@ -8,8 +8,6 @@
 
 mod support;
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use std::time::Duration;
 
 use support::silos::Cluster;
@@ -149,9 +147,6 @@ fn a_table_without_a_cluster_key_is_named() {
 fn foreign_and_newer_tables_are_refused() {
     let place = Place::new();
     sql(&place, "CREATE TABLE membership_meta (whatever)");
-    // A warning of a file that others may read would be one line more.
-    let mode = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(place.file(), mode).unwrap();
     place.run(&["status"]).expect(6);
     place.run(&["silo", "--listen", "127.0.0.1:0"]).expect(6);
     let place = Place::new();

@@ -33,8 +33,7 @@ impl Inner {
     ) -> Result<Arc<Self>, TableError> {
         config.validate()?;
         let path = path::check(config.path(), config.allows_network())?;
-        path::warn_of_mode(&path);
-        let session = Session::new(path, config.creates(), &cluster);
+        let session = Session::new(path.clone(), config.creates(), &cluster);
         let worker = Worker::start(session, config.timeout()).map_err(|e| {
             error(TableErrorKind::Unavailable, "the system gives no thread").with_source(e)
         })?;
@@ -46,6 +45,7 @@ impl Inner {
             Ok(())
         };
         worker.call(Operation::Connect, check).await?;
+        path::warn_of_mode(&path);
         Ok(Arc::new(Self {
             worker,
             cluster,
