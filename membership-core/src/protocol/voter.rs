@@ -93,7 +93,7 @@ impl Voter {
         now: MonoTime,
         challenges: Vec<(SiloAddress, Vec<Suspicion>)>,
     ) {
-        for (silo, votes) in challenges.into_iter().filter(|(_, v)| !v.is_empty()) {
+        for (silo, votes) in challenges {
             self.challenges.insert(silo, (now, votes));
         }
     }

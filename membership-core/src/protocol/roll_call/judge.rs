@@ -94,7 +94,9 @@ impl Running {
         let failing = || self.failing(now, tally).map(|(s, _)| s);
         let unopposed = tally.reached.is_empty();
         let most = with.majority(ctx, silo, failing(), unopposed, sample);
-        if most {
+        // Against a stale suspect, silos that are only slow for a moment are waited for.
+        let patient = now.since(tally.added) >= ctx.failure_window();
+        if most && (patient || !with.is_expired(silo)) {
             let refused = self.failing(now, tally).filter(|(_, f)| f.refused);
             let refused = refused.map(|(s, _)| s);
             // A firewall or a proxy that starts again refuses connections for a moment.
@@ -114,7 +116,6 @@ impl Running {
             });
             // A silo that may be slow for a moment is waited for: until it has said something of the
             // suspect, is stale itself, or has been silent or has known nothing for a failure window.
-            let patient = now.since(tally.added) >= ctx.failure_window();
             let told = |s: &SiloAddress| {
                 tally.failed.contains_key(s)
                     || (tally.unknown.contains(s) && patient)
@@ -131,6 +132,7 @@ impl Running {
             };
             let all = self.asked.iter().all(|s| s == silo || told(s) || mute(s));
             return match (tally.reached.is_empty(), all) {
+                (false, _) if most && !patient => Judgement::Open,
                 (false, _) => Judgement::Kept,
                 (true, false) => Judgement::Open,
                 (true, true) if votes >= needed && silent => Judgement::Lost,
@@ -161,10 +163,10 @@ impl Running {
         silo: SiloAddress,
         tally: &Tally,
         with: &Electorate<'_>,
-    ) -> Vec<Suspicion> {
+    ) -> Option<Vec<Suspicion>> {
         let failed = self.failing(ctx.mono(), tally).any(|(s, _)| *s == ctx.me);
         if !failed || tally.stuck || !tally.reached.is_empty() || with.is_expired(&silo) {
-            return Vec::new();
+            return None;
         }
         let votes = if ctx.is_active() { 1 } else { 2 };
         let mut votes: Vec<Suspicion> = self
@@ -176,7 +178,7 @@ impl Running {
         for vote in &mut votes {
             vote.reason = SuspicionReason::Challenge;
         }
-        votes
+        Some(votes)
     }
 
     pub(super) fn verdict(

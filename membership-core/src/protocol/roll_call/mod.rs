@@ -453,7 +453,7 @@ impl RollCall {
                         self.outnumbered = true;
                         if first {
                             let votes = running.challenge(ctx, *silo, tally, with);
-                            self.challenges.push((*silo, votes));
+                            self.challenges.extend(votes.map(|votes| (*silo, votes)));
                         }
                     }
                 }
@@ -463,7 +463,7 @@ impl RollCall {
                     if !with.majority(ctx, silo, with_me(), true, sample) {
                         self.outnumbered = true;
                         let votes = running.challenge(ctx, *silo, tally, with);
-                        self.challenges.push((*silo, votes));
+                        self.challenges.extend(votes.map(|votes| (*silo, votes)));
                     }
                 }
             }
