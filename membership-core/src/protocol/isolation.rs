@@ -13,13 +13,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::context::Ctx;
+use super::joiner::MEETING;
 use super::message::Message;
 use super::notice::Unreachability;
 use crate::intent::FEW;
 use crate::{MonoTime, SiloAddress, Suspicion, SuspicionReason};
 
-/// The time that the own advertised address has at least to lead to this process.
-const MEETING: Duration = Duration::from_secs(3);
 /// The time between two attempts.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 /// How many silos must say that they do not reach this one.

@@ -27,7 +27,7 @@ use crate::{
 const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
 
 /// The time that the own advertised address has at least to lead to this process.
-const MEETING: Duration = Duration::from_secs(3);
+pub(crate) const MEETING: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
