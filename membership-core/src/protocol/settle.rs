@@ -11,7 +11,7 @@ use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
     CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation,
-    ReadAnswer, Recency, RowRead, SiloStatus, Snapshot, TableError, TableErrorKind,
+    ReadAnswer, Recency, RowRead, SiloStatus, Snapshot, TableError, TableErrorKind, check_snapshot,
 };
 
 impl Protocol {
@@ -375,7 +375,8 @@ impl Protocol {
     }
 
     /// A table that was rolled back is this silo's again when it shows the last commit that this
-    /// silo knows: a former server had answered.
+    /// silo knows, and its rows: a former server had answered, or a row was changed by hand and
+    /// changed back.
     fn recover(&mut self, snapshot: &Snapshot) {
         let Some(base) = &self.ctx.base else { return };
         let token = base.token();
@@ -383,7 +384,8 @@ impl Protocol {
             && snapshot.version_row.record(token.version()).map_or_else(
                 || snapshot.token.same_commit(token),
                 |record| record.id == token.commit(),
-            );
+            )
+            && check_snapshot(base.snapshot(), snapshot).is_ok();
         if is_mine && self.ctx.table.state == TableState::Changed(Discontinuity::RolledBack) {
             self.ctx.table.state = TableState::Unavailable;
             self.ctx.set_table_state(TableState::Available);

@@ -539,3 +539,43 @@ fn messages_of_another_process_at_a_members_address_are_dropped() {
     });
     assert!(!effects.iter().any(is_ack));
 }
+
+/// A row that was changed by hand makes another table of this one until it is changed back. That
+/// its last commit is the known one does not make it this silo's again.
+#[test]
+fn a_row_that_was_changed_by_hand_is_told_of_once() {
+    let mut w = World::new();
+    let right = w.table.clone();
+    let mut changed = entry(silo(2), SiloStatus::Joining);
+    changed.info.host_name = "by-hand".to_owned();
+    let mut rows = right.rows.clone();
+    rows.insert(Row::encode(changed));
+    w.table = Snapshot::new(right.token.clone(), right.version_row.clone(), rows);
+    let told = read_for(&mut w, 20);
+    let broken = |t: &TableState| matches!(t, TableState::Changed(_));
+    assert_eq!(told.iter().filter(|t| broken(t)).count(), 1, "{told:?}");
+    assert!(told.last().is_some_and(broken), "{told:?}");
+    w.table = right;
+    assert_eq!(read_for(&mut w, 2).last(), Some(&TableState::Available));
+}
+
+/// Asks for a read in each of these seconds, and returns what was told of the table.
+fn read_for(w: &mut World, seconds: u64) -> Vec<TableState> {
+    let mut told = Vec::new();
+    for second in 0..seconds {
+        w.wait(secs(1));
+        let request = RequestId(100 + second);
+        let refresh = Input::Command(Command::Refresh {
+            request,
+            at_least: None,
+        });
+        for input in [refresh, Input::Wake] {
+            let effects = w.take(input);
+            told.extend(w.serve(effects).into_iter().filter_map(|e| match e {
+                Effect::Tell(Notice::Table(state)) => Some(state),
+                _ => None,
+            }));
+        }
+    }
+    told
+}
