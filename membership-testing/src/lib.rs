@@ -51,6 +51,7 @@ mod network;
 mod process;
 mod reachability;
 mod rng;
+pub mod seeds;
 mod size;
 mod stats;
 mod store;

@@ -1,7 +1,8 @@
 //! Runs 300 simulated clusters of 20 silos, with half an hour of faults each, and checks every
 //! invariant; see `membership_testing::campaign`.
 //!
-//! `MEMBERSHIP_SEEDS=1000..2000` runs other seeds. `MEMBERSHIP_SEED=17` with `-- replay
+//! Without `MEMBERSHIP_SEEDS` it runs the first 100. `MEMBERSHIP_SEEDS=usual` runs all 300, `rest`
+//! the other 200, `1000..2000` other seeds. `MEMBERSHIP_SEED=17` with `-- replay
 //! --nocapture` prints one in full.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,20 +13,12 @@ use std::ops::Range;
 use membership_testing::campaign::{self, CampaignOptions, Fault, replay_command};
 use membership_testing::{Stats, Violation};
 
-/// The default seeds. This many parts of them run side by side.
+/// The usual seeds. This many parts of them run side by side.
 const SEEDS: Range<u64> = 0..300;
 const PARTS: u64 = 2;
 
 fn seeds() -> Range<u64> {
-    let parse = |text: String| {
-        let (from, to) = text.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
-    };
-    std::env::var("MEMBERSHIP_SEEDS")
-        .ok()
-        .map_or(SEEDS, |text| {
-            parse(text).expect("MEMBERSHIP_SEEDS must be FROM..TO")
-        })
+    membership_testing::seeds::chosen(SEEDS).unwrap()
 }
 
 /// What the runs of some seeds gave.

@@ -33,17 +33,8 @@ macro_rules! require {
 }
 pub(crate) use require;
 
-/// The seeds of `MEMBERSHIP_SEEDS`, or these.
 fn seeds(usual: Range<u64>) -> Range<u64> {
-    let parse = |text: String| {
-        let (from, to) = text.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
-    };
-    std::env::var("MEMBERSHIP_SEEDS")
-        .ok()
-        .map_or(usual, |text| {
-            parse(text).expect("MEMBERSHIP_SEEDS must be FROM..TO")
-        })
+    membership_testing::seeds::chosen(usual).unwrap()
 }
 
 /// Runs a scenario for all seeds, and then fails if it failed for any of them.
