@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// The seeds of the variable `MEMBERSHIP_SEEDS`: `usual`, `rest` or `FROM..TO`. Without it, the
-/// first third of `usual`, at least one. `rest` is the other two thirds, so that both together are
+/// first fifth of `usual`, at least one. `rest` is the other four fifths, so that both together are
 /// all usual seeds.
 ///
 /// # Errors
@@ -13,15 +13,15 @@ pub fn chosen(usual: Range<u64>) -> Result<Range<u64>, String> {
 }
 
 fn select(usual: Range<u64>, variable: Option<&str>) -> Result<Range<u64>, String> {
-    let third = usual.start + (usual.end - usual.start).div_ceil(3);
+    let first = usual.start + (usual.end - usual.start).div_ceil(5);
     let parse = |text: &str| {
         let (from, to) = text.split_once("..")?;
         Some(from.parse().ok()?..to.parse().ok()?)
     };
     match variable {
-        None => Ok(usual.start..third),
+        None => Ok(usual.start..first),
         Some("usual") => Ok(usual),
-        Some("rest") => Ok(third..usual.end),
+        Some("rest") => Ok(first..usual.end),
         Some(text) => parse(text).ok_or_else(|| {
             format!("MEMBERSHIP_SEEDS must be usual, rest or FROM..TO, and is {text}")
         }),
@@ -33,9 +33,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_third_and_the_rest_are_all() {
-        assert_eq!(select(0..300, None), Ok(0..100));
-        assert_eq!(select(0..300, Some("rest")), Ok(100..300));
+    fn a_fifth_and_the_rest_are_all() {
+        assert_eq!(select(0..300, None), Ok(0..60));
+        assert_eq!(select(0..300, Some("rest")), Ok(60..300));
         assert_eq!(select(0..1, None), Ok(0..1));
         assert_eq!(select(0..1, Some("rest")), Ok(1..1));
         assert_eq!(select(0..5, Some("usual")), Ok(0..5));

@@ -1,8 +1,8 @@
 //! Runs 300 simulated clusters of 20 silos, with half an hour of faults each, and checks every
 //! invariant; see `membership_testing::campaign`.
 //!
-//! Without `MEMBERSHIP_SEEDS` it runs the first 100. `MEMBERSHIP_SEEDS=usual` runs all 300, `rest`
-//! the other 200, `1000..2000` other seeds. `MEMBERSHIP_SEED=17` with `-- replay
+//! Without `MEMBERSHIP_SEEDS` it runs the first 60. `MEMBERSHIP_SEEDS=usual` runs all 300, `rest`
+//! the other 240, `1000..2000` other seeds. `MEMBERSHIP_SEED=17` with `-- replay
 //! --nocapture` prints one in full.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,7 +1,7 @@
 //! What the failure detector must endure: partial partitions, splits, mass crashes, stutter, long
 //! round trips, tiny clusters. Each scenario is a function over a seed, and runs for a few seeds.
 //!
-//! Without `MEMBERSHIP_SEEDS` each runs the first third of its seeds. `MEMBERSHIP_SEEDS=usual` runs
+//! Without `MEMBERSHIP_SEEDS` each runs the first fifth of its seeds. `MEMBERSHIP_SEEDS=usual` runs
 //! all, `rest` the others, `1000..1100` other seeds; `--nocapture` prints what each run measured.
 #![allow(
     clippy::unwrap_used,

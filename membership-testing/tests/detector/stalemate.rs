@@ -36,6 +36,11 @@ fn no_side_has_a_majority(seed: u64, sizes: [usize; 3]) -> Outcome {
 
 #[test]
 fn nobody_dies_and_nobody_shouts_where_no_side_has_a_majority() {
-    let sizes = [[8, 6, 6], [9, 9, 2], [40, 30, 30]];
-    for_each(&sizes, 0..2, no_side_has_a_majority);
+    for_each(&[[8, 6, 6], [9, 9, 2]], 0..2, no_side_has_a_majority);
+}
+
+#[test]
+#[ignore = "a minute: .ci/run runs it"]
+fn nobody_dies_and_nobody_shouts_where_no_side_of_a_hundred_has_a_majority() {
+    for_each(&[[40, 30, 30]], 0..2, no_side_has_a_majority);
 }
