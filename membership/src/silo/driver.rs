@@ -48,7 +48,7 @@ pub(super) struct Driver {
     pub(super) report: Report,
     pub(super) on_progress: Option<OnProgress>,
     encoder: Encoder,
-    clock: Clock,
+    pub(super) clock: Clock,
     calls: Calls,
     inbox: Messages,
     requests: mpsc::Receiver<Request>,

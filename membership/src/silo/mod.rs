@@ -16,6 +16,7 @@ mod report;
 mod request;
 mod starting;
 mod state;
+mod table_log;
 mod views;
 
 pub use builder::SiloBuilder;

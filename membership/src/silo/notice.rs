@@ -12,7 +12,8 @@ impl Driver {
         self.publisher
             .events
             .notice(&notice, me, self.table_error.as_ref());
-        self.report.notice(&notice);
+        self.report
+            .notice(&notice, self.table_error.as_ref(), self.clock.mono());
         match notice {
             Notice::JoinProgress(progress) => self.progress(&progress),
             Notice::LeaveBegun { version } => {

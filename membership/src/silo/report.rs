@@ -5,9 +5,10 @@ use std::time::Duration;
 use membership_core::protocol::{
     Health, Identity, Notice, Observation, Protocol, TableState, Termination,
 };
-use membership_core::{ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress};
+use membership_core::{ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress, TableError};
 use tracing::{debug, error, info, warn};
 
+use super::table_log::{Line, TableLog};
 use crate::metrics;
 use crate::transport::TransportStats;
 
@@ -22,6 +23,7 @@ pub(super) struct Report {
     last: Option<(ClusterView, MonoTime)>,
     gauges_at: MonoTime,
     sent: TransportStats,
+    table: TableLog,
 }
 
 impl Report {
@@ -32,6 +34,7 @@ impl Report {
             last: None,
             gauges_at: MonoTime::ZERO,
             sent: TransportStats::default(),
+            table: TableLog::default(),
         }
     }
 
@@ -49,6 +52,9 @@ impl Report {
     ) {
         self.me = protocol.me().or(self.me);
         metrics::executor_lag(late);
+        if let Some(line) = self.table.tick(now) {
+            self.table_line(line);
+        }
         if now.since(self.gauges_at) < GAUGES_EVERY {
             return;
         }
@@ -90,7 +96,7 @@ impl Report {
         self.last = Some((view, now));
     }
 
-    pub(super) fn notice(&mut self, notice: &Notice) {
+    pub(super) fn notice(&mut self, notice: &Notice, error: Option<&TableError>, now: MonoTime) {
         if let Notice::Joining { silo, .. } = notice {
             self.me = Some(*silo);
         }
@@ -104,15 +110,11 @@ impl Report {
             }
             Notice::Active { version } => info!(silo, %cluster, version, "active"),
             Notice::LeaveBegun { version } => info!(silo, %cluster, version, "leaving"),
-            Notice::Table(TableState::Available) => info!(silo, %cluster, "the table is available"),
-            Notice::Table(TableState::Unavailable) => {
-                warn!(silo, %cluster, "the table is unavailable; silos keep running, none is declared dead")
-            }
-            Notice::Table(TableState::Changed(how)) => {
-                error!(silo, %cluster, how = ?how, "this is not the table that the silo knew: it adopts and writes nothing any more; restart all silos");
-            }
             Notice::Table(state) => {
-                error!(silo, %cluster, state = ?state, "the table cannot be used; run `membership doctor`")
+                let cause = error.map(ToString::to_string);
+                if let Some(line) = self.table.changed(*state, cause, now) {
+                    self.table_line(line);
+                }
             }
             Notice::SettingsDiffer { table, configured } => {
                 warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the silo follows the table");
@@ -126,6 +128,23 @@ impl Report {
             }
             Notice::Suspended(false) => info!(silo, %cluster, "resumed after a pause"),
             other => debug!(silo, %cluster, notice = ?other, "notice"),
+        }
+    }
+
+    fn table_line(&self, line: Line) {
+        let silo = self.silo();
+        let cluster = &self.cluster;
+        match line {
+            Line::Available => warn!(silo, %cluster, "the table is available again"),
+            Line::Broken(TableState::Unavailable, error) => {
+                warn!(silo, %cluster, error, "the table is unavailable; silos keep running, none is declared dead")
+            }
+            Line::Broken(TableState::Changed(how), error) => {
+                error!(silo, %cluster, how = ?how, error, "this is not the table that the silo knew: it adopts and writes nothing any more; restart all silos")
+            }
+            Line::Broken(state, error) => {
+                error!(silo, %cluster, state = ?state, error, "the table cannot be used; run `membership doctor`")
+            }
         }
     }
 

@@ -1,0 +1,108 @@
+//! What a silo's log says of the table: each cause once, and the recovery when it lasts.
+
+use std::time::Duration;
+
+use membership_core::MonoTime;
+use membership_core::protocol::TableState;
+
+/// For so long the table must be available before the log says so. A store whose reads work and
+/// whose writes fail is available and unavailable by turns.
+const LASTING: Duration = Duration::from_secs(10);
+/// So many causes are told until the table is available again.
+const MAX_CAUSES: usize = 8;
+
+/// A line of the log.
+#[derive(Debug, PartialEq)]
+pub(super) enum Line {
+    Broken(TableState, Option<String>),
+    Available,
+}
+
+/// Decides which lines are written.
+#[derive(Default)]
+pub(super) struct TableLog {
+    /// What was told since the table was available.
+    told: Vec<(TableState, Option<String>)>,
+    available_since: Option<MonoTime>,
+}
+
+impl TableLog {
+    /// The state changed, because of this error.
+    pub(super) fn changed(
+        &mut self,
+        state: TableState,
+        cause: Option<String>,
+        now: MonoTime,
+    ) -> Option<Line> {
+        if state == TableState::Available {
+            self.available_since = Some(now);
+            return None;
+        }
+        self.available_since = None;
+        let broken = (state, cause);
+        if self.told.len() >= MAX_CAUSES || self.told.contains(&broken) {
+            return None;
+        }
+        self.told.push(broken.clone());
+        Some(Line::Broken(broken.0, broken.1))
+    }
+
+    /// Called a few times a second.
+    pub(super) fn tick(&mut self, now: MonoTime) -> Option<Line> {
+        if now.since(self.available_since?) < LASTING {
+            return None;
+        }
+        self.available_since = None;
+        let was_broken = !self.told.is_empty();
+        self.told.clear();
+        was_broken.then_some(Line::Available)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_cause_is_told_once_until_the_table_is_available_for_long() {
+        let mut log = TableLog::default();
+        let full = || Some("the disk is full".to_owned());
+        let down = TableState::Unavailable;
+        assert_eq!(log.changed(TableState::Available, None, at(0)), None);
+        assert_eq!(log.tick(at(60)), None, "it was never broken");
+        for second in 100..200 {
+            let line = log.changed(down, full(), at(second));
+            let expected = (second == 100).then(|| Line::Broken(down, full()));
+            assert_eq!(line, expected, "second {second}");
+            assert_eq!(log.changed(TableState::Available, None, at(second)), None);
+            assert_eq!(log.tick(at(second + 1)), None);
+        }
+        let other = Some("connection refused".to_owned());
+        let line = log.changed(down, other.clone(), at(200));
+        assert_eq!(line, Some(Line::Broken(down, other)));
+        log.changed(TableState::Available, None, at(201));
+        assert_eq!(log.tick(at(210)), None);
+        assert_eq!(log.tick(at(211)), Some(Line::Available));
+        assert_eq!(log.tick(at(300)), None);
+        assert!(log.changed(down, full(), at(301)).is_some());
+    }
+
+    #[test]
+    fn causes_that_always_differ_do_not_fill_the_log() {
+        let mut log = TableLog::default();
+        let lines = (0..100)
+            .filter_map(|n| {
+                log.changed(
+                    TableState::Unavailable,
+                    Some(format!("request {n} failed")),
+                    at(n),
+                )
+            })
+            .count();
+        assert_eq!(lines, MAX_CAUSES);
+    }
+}
