@@ -238,7 +238,8 @@ fn a_silo_warns_of_files_with_secrets_that_others_may_read() {
     }
 }
 
-/// Beside one silo nobody votes, so the newcomer waits, and the silo that refuses it must say so.
+/// The silo that refuses it must say so: of a process without a row, or of a silo of the view if its
+/// row was read first, once each.
 #[test]
 fn a_silo_warns_of_a_newcomer_with_another_secret() {
     let (place, files) = (Place::new(), tempfile::tempdir().unwrap());
@@ -260,12 +261,16 @@ fn a_silo_warns_of_a_newcomer_with_another_secret() {
     member.signal(Signal::TERM);
     let (_, err) = member.ends(secs(20));
     let at = format!("127.0.0.1:{}", newcomer.port);
-    let lines = err.lines().filter(|l| l.contains("a newcomer"));
-    let lines: Vec<&str> = lines.collect();
-    assert!(
-        matches!(lines[..], [line] if line.contains("WARN") && line.contains(&at) && line.contains("secret")),
-        "{err}"
-    );
+    let warned = |who: &str| {
+        let lines = err
+            .lines()
+            .filter(|l| l.contains("WARN") && l.contains(who));
+        let lines = lines.filter(|l| l.contains(&at) && l.contains("secret"));
+        lines.count()
+    };
+    let (newcomer, member) = (warned("a newcomer"), warned("a silo of the view has not"));
+    assert!(newcomer <= 1 && member <= 1, "{err}");
+    assert!(newcomer + member >= 1, "{err}");
     assert!(keys.iter().all(|key| !err.contains(&key[..16])), "{err}");
 }
 
