@@ -119,7 +119,8 @@ async fn first_messages_of_many_addresses_cost_a_bounded_number_of_keys() {
         a.transport.stats()
     );
     assert!(answered > 20 && answered <= 50 * seconds, "{answered}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    // On a quiet machine some milliseconds; without a bound on keys nobody gets in at all.
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 /// Its peer takes no more connections. Both have rows, so nothing must be proven again.
@@ -140,7 +141,7 @@ async fn a_connection_that_cannot_be_made_anew_is_kept() {
         answer(&mut b).await;
         let (_, _, answered) = a.message().await;
         assert_eq!(answered, Message::ProbeAck { nonce });
-        assert!(sent.elapsed() < Duration::from_millis(500));
+        assert!(sent.elapsed() < Duration::from_secs(2));
         sleep(Duration::from_millis(20)).await;
     }
     let stats = a.transport.stats();
