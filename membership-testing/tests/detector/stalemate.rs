@@ -40,7 +40,7 @@ fn nobody_dies_and_nobody_shouts_where_no_side_has_a_majority() {
 }
 
 #[test]
-#[ignore = "a minute: .ci/run runs it"]
+#[ignore = "two minutes: .ci/run nightly runs it"]
 fn nobody_dies_and_nobody_shouts_where_no_side_of_a_hundred_has_a_majority() {
     for_each(&[[40, 30, 30]], 0..2, no_side_has_a_majority);
 }
