@@ -16,14 +16,17 @@ fn select(usual: Range<u64>, variable: Option<&str>) -> Result<Range<u64>, Strin
     let first = usual.start + (usual.end - usual.start).div_ceil(5);
     let parse = |text: &str| {
         let (from, to) = text.split_once("..")?;
-        Some(from.parse().ok()?..to.parse().ok()?)
+        let seeds: Range<u64> = from.parse().ok()?..to.parse().ok()?;
+        (!seeds.is_empty()).then_some(seeds)
     };
     match variable {
         None => Ok(usual.start..first),
         Some("usual") => Ok(usual),
         Some("rest") => Ok(first..usual.end),
         Some(text) => parse(text).ok_or_else(|| {
-            format!("MEMBERSHIP_SEEDS must be usual, rest or FROM..TO, and is {text}")
+            format!(
+                "MEMBERSHIP_SEEDS must be usual, rest or FROM..TO with FROM < TO, and is {text}"
+            )
         }),
     }
 }
@@ -40,6 +43,11 @@ mod tests {
         assert_eq!(select(0..1, Some("rest")), Ok(1..1));
         assert_eq!(select(0..5, Some("usual")), Ok(0..5));
         assert_eq!(select(0..5, Some("7..9")), Ok(7..9));
-        assert!(select(0..5, Some("7")).is_err());
+        for wrong in ["7", "9..7", "7..7", "all"] {
+            assert!(
+                select(0..5, Some(wrong)).is_err(),
+                "{wrong}: a run of nothing proves nothing"
+            );
+        }
     }
 }

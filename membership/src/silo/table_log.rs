@@ -8,7 +8,7 @@ use membership_core::protocol::TableState;
 /// For so long the table must be available before the log says so. A store whose reads work and
 /// whose writes fail is available and unavailable by turns.
 const LASTING: Duration = Duration::from_secs(10);
-/// So many causes are told until the table is available again.
+/// So many causes of one state are told until the table is available again.
 const MAX_CAUSES: usize = 8;
 
 /// A line of the log.
@@ -40,7 +40,8 @@ impl TableLog {
         }
         self.available_since = None;
         let broken = (state, cause);
-        if self.told.len() >= MAX_CAUSES || self.told.contains(&broken) {
+        let told = self.told.iter().filter(|(s, _)| *s == state).count();
+        if told >= MAX_CAUSES || self.told.contains(&broken) {
             return None;
         }
         self.told.push(broken.clone());
@@ -62,6 +63,7 @@ impl TableLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use membership_core::Discontinuity;
 
     fn at(seconds: u64) -> MonoTime {
         MonoTime::ZERO + Duration::from_secs(seconds)
@@ -104,5 +106,10 @@ mod tests {
             })
             .count();
         assert_eq!(lines, MAX_CAUSES);
+        let changed = TableState::Changed(Discontinuity::RolledBack);
+        assert!(
+            log.changed(changed, None, at(100)).is_some(),
+            "it is told whatever came before"
+        );
     }
 }
