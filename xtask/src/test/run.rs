@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::build::Program;
 use super::lanes::Output;
-use super::shares::{PROGRAM, Share, owner};
+use super::shares::{PROGRAM, STORES, Share, owner, strays};
 use crate::Failure;
 
 /// A share that takes longer fails, so that the reason is investigated.
@@ -163,6 +163,16 @@ impl Program {
     /// The share's tests in this program, or some of them, and how many tests the program has in
     /// all.
     fn tests(&self, share: &Share, some: &[&str]) -> Result<(Vec<String>, usize), Failure> {
+        let mut mine = self.list(some)?;
+        let all = mine.len();
+        mine.retain(|test| {
+            owner(&self.package, &self.target, test).is_some_and(|one| one.name == share.name)
+        });
+        Ok((mine, all))
+    }
+
+    /// All its tests, or some of them.
+    fn list(&self, some: &[&str]) -> Result<Vec<String>, Failure> {
         let mut command = self.command();
         command.args(["--list", "--format", "terse"]).args(some);
         let output = command.output()?;
@@ -173,16 +183,26 @@ impl Program {
             )));
         }
         let text = String::from_utf8_lossy(&output.stdout);
-        let all: Vec<&str> = text
-            .lines()
-            .filter_map(|test| test.strip_suffix(": test"))
-            .collect();
-        let is_mine = |test: &&&str| {
-            owner(&self.package, &self.target, test).is_some_and(|one| one.name == share.name)
-        };
-        let mine = all.iter().filter(is_mine).map(|test| (*test).to_owned());
-        Ok((mine.collect(), all.len()))
+        let tests = text.lines().filter_map(|test| test.strip_suffix(": test"));
+        Ok(tests.map(str::to_owned).collect())
     }
+}
+
+/// An error if a module of the test of real silos belongs to no share.
+pub fn every_store_has_a_share(programs: &[Program]) -> Result<(), Failure> {
+    let stores = |one: &&Program| one.package == PROGRAM && one.target == STORES;
+    for program in programs.iter().filter(stores) {
+        let tests = program.list(&[])?;
+        let strays = strays(tests.iter().map(String::as_str));
+        if !strays.is_empty() {
+            let strays: Vec<&str> = strays.into_iter().collect();
+            return Err(Failure::new(format!(
+                "no share runs these modules of membership-cli/tests/stores/main.rs: {}; give them the name of a share of xtask/src/test/shares.rs",
+                strays.join(", ")
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The command that repeats it alone.

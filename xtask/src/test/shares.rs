@@ -1,5 +1,7 @@
 //! Which tests belong to which share: one line per store, and the only place to add one.
 
+use std::collections::BTreeSet;
+
 use membership_testbed::Kind;
 
 /// The tests of one store, or of one set-up of it.
@@ -181,18 +183,29 @@ pub const SHARES: &[Share] = &[
     },
 ];
 
-/// The package whose unit tests run again with all features, metrics among them.
+/// The package whose unit tests run again with all features, metrics among them, and its tests of
+/// connection strings with all stores.
 const LIBRARY: &str = "silo-membership";
+
+/// The library's test of connection strings.
+const CONNECT: &str = "connect";
 
 /// The package whose test `stores` runs real silos over every store: the name of a test's module
 /// there is the name of the store.
 pub const PROGRAM: &str = "membership-cli";
 
 /// The test of real silos over every store.
-const STORES: &str = "stores";
+pub const STORES: &str = "stores";
 
 /// The test of the command that runs the suite.
 const SUITE: &str = "conformance";
+
+/// The test of the commands over a table, and those of its tests that see more with all stores.
+const COMMANDS: &str = "table_commands";
+const WITH_ALL_STORES: [&str; 2] = [
+    "a_store_that_is_not_there_or_not_built_in_shows_no_password",
+    "the_schema_is_printed_where_there_is_one",
+];
 
 /// Packages whose tests a plain `cargo test` has run in full, because features change nothing about
 /// them.
@@ -201,8 +214,8 @@ pub const BY_DEFAULT: &[&str] = &["membership-core", "membership-sim", "membersh
 /// Whether an integration test of a package belongs to any share.
 pub fn is_chosen(package: &str, target: &str) -> bool {
     match package {
-        LIBRARY => false,
-        PROGRAM => target == STORES || target == SUITE,
+        LIBRARY => target == CONNECT,
+        PROGRAM => [STORES, SUITE, COMMANDS].contains(&target),
         package => SHARES.iter().any(|share| share.package == package),
     }
 }
@@ -221,6 +234,13 @@ pub fn named(name: &str) -> Result<&'static Share, String> {
         })
 }
 
+/// The modules of the test of real silos that have the name of no share, so that nothing runs them.
+pub fn strays<'a>(tests: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
+    let modules = tests.into_iter().filter_map(|test| test.split_once("::"));
+    let unknown = modules.filter(|(module, _)| named(module).is_err());
+    unknown.map(|(module, _)| module).collect()
+}
+
 /// The share that a test belongs to.
 pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Share> {
     if package == PROGRAM {
@@ -228,6 +248,7 @@ pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Share> 
         let name = match target {
             STORES => module,
             SUITE => "program",
+            COMMANDS if WITH_ALL_STORES.contains(&test) => "program",
             _ => "",
         };
         return named(name).ok();
@@ -247,6 +268,36 @@ pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Share> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_all_features_compile_is_run() {
+        let of = |package, target, test| owner(package, target, test).map(|share| share.name);
+        assert!(is_chosen(LIBRARY, CONNECT) && !is_chosen(LIBRARY, "tables"));
+        assert_eq!(of(LIBRARY, CONNECT, "errors_of_redis"), Some("library"));
+        let root = crate::root();
+        let commands = root.join("membership-cli/tests/table_commands.rs");
+        let commands = std::fs::read_to_string(commands).unwrap();
+        for test in WITH_ALL_STORES {
+            assert!(commands.contains(&format!("fn {test}()")), "{test}");
+            assert_eq!(of(PROGRAM, COMMANDS, test), Some("program"));
+        }
+        assert_eq!(of(PROGRAM, COMMANDS, "silos_are_listed"), None);
+    }
+
+    #[test]
+    fn a_module_of_silos_over_a_store_has_the_name_of_a_share() {
+        let root = crate::root().join("membership-cli/tests/stores/main.rs");
+        let text = std::fs::read_to_string(root).unwrap();
+        let lines = text.lines().map(str::trim).filter_map(|line| {
+            let (module, rest) = line.strip_suffix(';')?.split_once(", \"")?;
+            rest.contains("\", ").then_some(format!("{module}::it"))
+        });
+        let tests: Vec<String> = lines.collect();
+        assert!(tests.len() >= 15, "{tests:?}");
+        assert!(strays(tests.iter().map(String::as_str)).is_empty());
+        let strays = strays(["redis::it", "mystore::one", "mystore::two", "free"]);
+        assert_eq!(strays.into_iter().collect::<Vec<_>>(), ["mystore"]);
+    }
 
     #[test]
     fn every_test_has_one_owner() {
