@@ -69,7 +69,7 @@ impl Process {
         Self::spawn(place.command(&args), port)
     }
 
-    fn spawn(mut command: Command, port: u16) -> Self {
+    pub fn spawn(mut command: Command, port: u16) -> Self {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let heard = Arc::new((Mutex::new(Heard::default()), Condvar::new()));
         let stdout = BufReader::new(child.stdout.take().unwrap());
