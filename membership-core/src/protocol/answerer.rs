@@ -3,9 +3,10 @@
 //! *unknown*. It also does this for its own calls.
 //!
 //! A *failed* carries this silo's consent to a vote only if this silo is healthy and knows the suspect
-//! at that epoch. (The consent of a Joining silo counts for challenges alone.) A silo that is not well itself says *reached* or *unknown*. So
-//! does one whose table is no longer the one it knew, because another silo may have the suspect's
-//! address.
+//! at that epoch. (The consent of a Joining silo counts for challenges alone.) A silo that is not well
+//! itself says *reached* or *unknown*. So does one whose table is no longer the one it knew, because
+//! another silo may have the suspect's address. It says *unknown* at once and *reached* if its probe
+//! is answered: a silo that often pauses may be the only one that can say so.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,7 +39,8 @@ struct Case {
     /// When it ended without an answer.
     failed_at: Option<MonoTime>,
     waiting: Vec<(Caller, u64)>,
-    /// Callers that were told *failed*: a later answer of the suspect is told to them, too.
+    /// Callers that were told *failed*, or *unknown* at once: a later answer of the suspect is told to
+    /// them, too.
     told: Vec<(Caller, u64)>,
 }
 
@@ -110,16 +112,39 @@ impl Answerer {
                 }
                 continue;
             }
+            // Whoever may not judge can still find that it reaches the suspect.
+            let judges = may_judge(ctx, judge);
+            if !judges {
+                findings.push((*silo, Finding::Unknown));
+                let timeout = prober.timeout(ctx, silo, judge.multiplier);
+                let old = |case: &Case| case.failed_at.is_some_and(|at| now.since(at) > timeout);
+                if self.cases.get(silo).is_some_and(old) {
+                    self.cases.remove(silo);
+                }
+            }
             if let Some(case) = self.cases.get_mut(silo) {
-                if case.waiting.len() < MAX_CALLERS && !case.waiting.contains(&(caller, call)) {
-                    case.waiting.push((caller, call));
+                let callers = if judges {
+                    &mut case.waiting
+                } else {
+                    &mut case.told
+                };
+                if callers.len() < MAX_CALLERS && !callers.contains(&(caller, call)) {
+                    callers.push((caller, call));
                 }
                 continue;
             }
             let may = caller.is_none_or(|(_, by)| self.allowance.take(now, by, silos));
             if self.cases.len() >= MAX_CASES || !may {
-                findings.push((*silo, Finding::Unknown));
+                if judges {
+                    findings.push((*silo, Finding::Unknown));
+                }
                 continue;
+            }
+            let (mut waiting, mut told) = (Vec::new(), Vec::new());
+            if judges {
+                waiting.push((caller, call));
+            } else {
+                told.push((caller, call));
             }
             let timeout = prober.timeout(ctx, silo, judge.multiplier);
             let nonce = ctx.random();
@@ -131,11 +156,11 @@ impl Answerer {
                     began: now,
                     timeout,
                     nonces: vec![nonce],
-                    probes: if again { 1 } else { 2 },
+                    probes: if again || !judges { 1 } else { 2 },
                     refused: 0,
                     failed_at: None,
-                    waiting: vec![(caller, call)],
-                    told: Vec::new(),
+                    waiting,
+                    told,
                 },
             );
         }
@@ -199,8 +224,11 @@ impl Answerer {
         if known && prober.replied_at(silo).is_some_and(young) {
             return Some(Finding::Reached);
         }
-        if !known || !may_judge(ctx, judge) {
+        if !known {
             return Some(Finding::Unknown);
+        }
+        if !may_judge(ctx, judge) {
+            return None;
         }
         if let Some(silence) = prober.silence(silo)
             && silence.misses >= 2
