@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use crate::clock::{Skew, VirtualTime, wall};
 use crate::interval::Interval;
-use membership_core::{CommitId, Config, SiloAddress, WallTime};
+use membership_core::{
+    CommitId, Config, MembershipEntry, SiloAddress, SiloStatus, Snapshot, Suspicion,
+    SuspicionReason, WallTime,
+};
 
 /// Identifies one process of the simulation. Processes are numbered in the order in which they
 /// start; a restarted silo is a new process.
@@ -152,6 +155,8 @@ pub struct GroundTruth {
     pub decided: BTreeMap<CommitId, VirtualTime>,
     /// The last three times at which the heartbeat of each row advanced in the table.
     pub heartbeats: BTreeMap<SiloAddress, [Option<VirtualTime>; 3]>,
+    /// When each silo was last challenged in the table.
+    pub challenged: BTreeMap<SiloAddress, VirtualTime>,
 }
 
 impl GroundTruth {
@@ -178,6 +183,7 @@ impl GroundTruth {
             worst_ppm: 0,
             decided: BTreeMap::new(),
             heartbeats: BTreeMap::new(),
+            challenged: BTreeMap::new(),
         }
     }
 
@@ -307,12 +313,71 @@ impl GroundTruth {
         self.decided.get(&commit).copied().unwrap_or(self.now)
     }
 
+    /// Records a challenge that a commit has written.
+    pub(crate) fn record_challenge(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        silo: SiloAddress,
+    ) {
+        let known = before.rows.get(&silo).map_or(&[][..], |e| &e.suspicions);
+        let is_new = |v: &Suspicion| v.reason == SuspicionReason::Challenge && !known.contains(v);
+        if after
+            .rows
+            .get(&silo)
+            .is_some_and(|e| e.suspicions.iter().any(is_new))
+        {
+            self.challenged.insert(silo, self.now);
+        }
+    }
+
+    /// Whether a challenge of this silo can have counted for a decision.
+    #[must_use]
+    pub fn is_challenged(&self, silo: &SiloAddress, decided: VirtualTime) -> bool {
+        let lasts = self.config.death_vote_expiration + self.config.i_am_alive_period * 2;
+        self.challenged
+            .get(silo)
+            .is_some_and(|at| *at <= decided && decided.saturating_sub(*at) <= self.longest(lasts))
+    }
+
+    /// The shortest time without a heartbeat after which a silo is stale.
+    #[must_use]
+    pub fn shortest_staleness(&self) -> Duration {
+        let settings = &self.config;
+        self.shortest(settings.i_am_alive_period * settings.num_missed_i_am_alive_limit)
+    }
+
+    /// Whether no silo that decided at `decided` can have taken this one for one that no longer
+    /// writes: it was certainly not stale, and if it was challenged, its heartbeat certainly did not
+    /// stand still for half of that time either.
+    #[must_use]
+    pub fn certainly_writes(&self, silo: &SiloAddress, decided: VirtualTime) -> bool {
+        let half = || self.certainly_beat(silo, decided, self.shortest_staleness() / 2);
+        self.certainly_fresh(silo, decided) && (!self.is_challenged(silo, decided) || half())
+    }
+
+    /// Whether at most one Active silo certainly wrote heartbeats when a commit was decided. Then the
+    /// challenge of the others may have made the decision easier.
+    #[must_use]
+    pub fn may_be_lost(&self, table: &Snapshot, decided: VirtualTime) -> bool {
+        let is_active = |e: &&MembershipEntry| e.status == SiloStatus::Active;
+        let active = table.rows.entries().filter(is_active);
+        active
+            .filter(|e| self.certainly_writes(&e.address, decided))
+            .nth(1)
+            .is_none()
+    }
+
     /// Whether no silo that decided at `decided` can have considered this row stale: the heartbeat
     /// advanced early enough to be read and evaluated by then, and not too long ago.
     #[must_use]
     pub fn certainly_fresh(&self, silo: &SiloAddress, decided: VirtualTime) -> bool {
+        self.certainly_beat(silo, decided, self.shortest_staleness())
+    }
+
+    fn certainly_beat(&self, silo: &SiloAddress, decided: VirtualTime, within: Duration) -> bool {
         let period = self.config.i_am_alive_period;
-        let oldest = self.ago(self.shortest(period * self.config.num_missed_i_am_alive_limit));
+        let oldest = self.ago(within);
         let newest = decided.saturating_sub(self.longest(period + JUDGED));
         self.heartbeats.get(silo).is_some_and(|beats| {
             beats

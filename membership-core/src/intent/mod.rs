@@ -10,6 +10,7 @@ mod working;
 pub use apply::{Applied, Observed, apply};
 pub use retention::defunct;
 pub(crate) use retention::oldest_first;
+pub(crate) use votes::needed_after_challenge;
 pub(crate) use votes::{Count, FEW, joining_count, outnumber};
 pub use votes::{fresh_votes, is_majority, needed_votes};
 

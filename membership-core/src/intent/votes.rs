@@ -37,6 +37,24 @@ pub fn needed_votes(snapshot: &Snapshot, stale: &BTreeSet<SiloAddress>) -> u32 {
         .max(1)
 }
 
+/// The same for a silo that has challenged others. `challenged` have written no heartbeat since.
+/// They count as live as long as another Active silo writes; the only one that does needs no second
+/// vote.
+pub(crate) fn needed_after_challenge(
+    snapshot: &Snapshot,
+    stale: &BTreeSet<SiloAddress>,
+    challenged: &BTreeSet<SiloAddress>,
+) -> u32 {
+    let mut writers = snapshot.rows.entries().filter(|e| {
+        let silo = &e.address;
+        e.status == SiloStatus::Active && !stale.contains(silo) && !challenged.contains(silo)
+    });
+    match (writers.next(), writers.next()) {
+        (Some(_), None) if !challenged.is_empty() => 1,
+        _ => needed_votes(snapshot, stale),
+    }
+}
+
 /// Whether these silos are a majority against `suspect`: more than half of all Active silos that
 /// are not stale, or exactly half of more than two with the leader among them, if the suspect is
 /// `unopposed`: nobody reaches it. (A split leaves nobody on this side who does.) For a suspect that
@@ -214,7 +232,8 @@ struct Ballot<'a, 'b> {
 impl<'a, 'b> Ballot<'a, 'b> {
     fn new(working: &'a Working<'b>, context: &'a Context<'b>, entry: &MembershipEntry) -> Self {
         // The deaths of this commit make no other death cheaper.
-        let needed = needed_votes(working.before(), &context.stale) as usize;
+        let challenged = &context.observed.challenged;
+        let needed = needed_after_challenge(working.before(), &context.stale, challenged) as usize;
         Self {
             working,
             context,

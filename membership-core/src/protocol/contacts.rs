@@ -9,11 +9,15 @@ use super::context::Ctx;
 use super::message::Message;
 use super::notice::Unreached;
 use super::prober::Prober;
+use super::roll_call::refusal;
 use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A silo that does not answer and whose heartbeat is older than this by this silo's clock need not
 /// be reached.
 const ABANDONED: Duration = Duration::from_secs(15 * 60);
+
+/// How often in a row a machine must have refused connections before its silo counts as silent.
+const REFUSALS: u32 = 2;
 
 #[derive(Debug)]
 struct Contact {
@@ -25,6 +29,8 @@ struct Contact {
     /// The time of the next attempt, and the wait before it.
     next: (MonoTime, Duration),
     error: Option<String>,
+    /// How often in a row its machine has refused a connection.
+    refused: u32,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +47,8 @@ pub(crate) struct PassedOver<'a> {
     pub(crate) stale: &'a BTreeSet<SiloAddress>,
     /// The heartbeats of the last read.
     pub(crate) beats: &'a Heartbeats,
+    /// Challenged silos that have written no heartbeat since, if nobody who is Active writes any.
+    pub(crate) challenged: &'a BTreeSet<SiloAddress>,
 }
 
 impl Contacts {
@@ -54,6 +62,7 @@ impl Contacts {
         match self.all.get_mut(&from).filter(|c| c.nonce == nonce) {
             Some(contact) => {
                 contact.answers = true;
+                contact.refused = 0;
                 true
             }
             None => false,
@@ -66,10 +75,11 @@ impl Contacts {
         }
     }
 
-    pub(crate) fn on_send_failed(&mut self, to: SocketAddr, reason: &str) {
+    pub(crate) fn on_send_failed(&mut self, to: SocketAddr, reason: &str, refused: bool) {
         let incarnations = SiloAddress::at(to, 0)..=SiloAddress::at(to, MAX_SAFE_INTEGER);
         for (_, contact) in self.all.range_mut(incarnations) {
             contact.error = Some(reason.to_owned());
+            contact.refused = if refused { contact.refused + 1 } else { 0 };
         }
     }
 
@@ -101,11 +111,13 @@ impl Contacts {
     fn is_required(&self, ctx: &Ctx, passed: &PassedOver<'_>, silo: &SiloAddress) -> bool {
         !silo.same_endpoint(&ctx.me)
             && !passed.stale.contains(silo)
+            && !passed.challenged.contains(silo)
             && !self.is_abandoned(ctx, passed, silo)
     }
 
     /// The Active silos that this silo must reach and does not, if no Active silo has answered it
-    /// for a failure window: each with when it was first tried, as the suspects of a roll call.
+    /// for a failure window, or all refuse connections: each with when it was first tried, as the
+    /// suspects of a roll call.
     pub(crate) fn silent(
         &self,
         ctx: &Ctx,
@@ -123,8 +135,15 @@ impl Contacts {
             if prober.answered_within(silo, now, window) {
                 return BTreeMap::new();
             }
-            let tried = self.all.get(silo).map(|c| c.since);
-            let Some(since) = tried.filter(|at| now.since(*at) >= window) else {
+            // It has become Active since it was contacted both ways.
+            if self.all.get(silo).is_some_and(|c| c.answers && c.dials) {
+                continue;
+            }
+            let tried = self.all.get(silo).filter(|c| {
+                let refuses = c.refused >= REFUSALS && now.since(c.since) >= refusal(ctx);
+                refuses || now.since(c.since) >= window
+            });
+            let Some(since) = tried.map(|c| c.since) else {
                 // A silo that has just become Active gets its time, too.
                 if self.is_required(ctx, passed, silo) {
                     return BTreeMap::new();
@@ -136,6 +155,11 @@ impl Contacts {
             }
         }
         silent
+    }
+
+    /// Whether the machine of a silo refuses connections.
+    pub(crate) fn refuses(&self, silo: &SiloAddress) -> bool {
+        self.all.get(silo).is_some_and(|c| c.refused >= REFUSALS)
     }
 
     /// All silos that this silo must reach: the Active silos that are not stale.
@@ -200,6 +224,7 @@ impl Contacts {
                 since: now,
                 next: (now, retry / 2),
                 error: None,
+                refused: 0,
             });
             if contact.answers && contact.dials || now < contact.next.0 {
                 continue;

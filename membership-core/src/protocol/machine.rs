@@ -61,6 +61,10 @@ pub struct Protocol {
     pub(super) stale: BTreeSet<SiloAddress>,
     /// Challenged silos that have written no heartbeat since and do not answer.
     pub(super) challenged: BTreeSet<SiloAddress>,
+    /// The same while this silo joins, if no Active silo writes heartbeats; otherwise empty.
+    pub(super) gone: BTreeSet<SiloAddress>,
+    /// When this silo, while it joins, last looked at the Active silos that do not answer it.
+    pub(super) looked_at_silent: MonoTime,
     /// The challenged silos whose heartbeats this silo reads.
     pub(super) waits_for: BTreeSet<SiloAddress>,
     /// The heartbeats of the last read; used for rows that were abandoned long ago.
@@ -109,6 +113,8 @@ impl Protocol {
             pause: Pause::default(),
             stale: BTreeSet::new(),
             challenged: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            looked_at_silent: MonoTime::ZERO,
             waits_for: BTreeSet::new(),
             last_heartbeats: Heartbeats::default(),
             evictions: BTreeMap::new(),
@@ -260,7 +266,8 @@ impl Protocol {
                 reason,
             } => {
                 let (ctx, writer) = (&mut self.ctx, &mut self.writer);
-                self.joiner.on_send_failed(ctx, writer, to, &reason);
+                self.joiner
+                    .on_send_failed(ctx, writer, to, &reason, refused);
                 self.isolation.on_send_failed(ctx, to, &reason);
                 if refused {
                     let judge = self.judge();
@@ -416,6 +423,7 @@ impl Protocol {
         PassedOver {
             stale: &self.stale,
             beats: &self.last_heartbeats,
+            challenged: &self.gone,
         }
     }
 }

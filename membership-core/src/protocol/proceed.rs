@@ -1,5 +1,6 @@
 //! The work after every input: votes, the join, commits, probe targets, and publishing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::challenge::BETWEEN_READS;
@@ -9,13 +10,19 @@ use super::isolation::outvoters;
 use super::joiner::Step;
 use super::machine::Protocol;
 use super::notice::{Notice, Termination};
-use super::roll_call::Electorate;
+use super::roll_call::{CHALLENGERS, Electorate};
 use super::standoff::Expiry;
 use super::timers::Timer;
 use super::voter::{ToAsk, VoterInput};
 use crate::hooks::Calls;
 use crate::intent::{FEW, Observed};
-use crate::{SiloAddress, SiloStatus, TableErrorKind};
+use crate::{MonoTime, SiloAddress, SiloStatus, TableErrorKind};
+
+/// Minimum time between two looks of a Joining silo at the Active ones that do not answer it.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+/// This many silos may be challenged because their machines refuse connections.
+const NOT_MANY: usize = 32;
 
 /// Minimum time between two reads that confirm an announced view before others are accused.
 const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
@@ -63,6 +70,7 @@ impl Protocol {
             let passed = PassedOver {
                 stale: &self.stale,
                 beats: &self.last_heartbeats,
+                challenged: &self.gone,
             };
             let step = self.joiner.poll(&mut self.ctx, &mut self.writer, &passed);
             if let Step::Failed(_) = step {
@@ -98,6 +106,7 @@ impl Protocol {
                         .contacts
                         .abandoned(&self.ctx, &self.passed_over()),
                 );
+                stale.extend(&self.gone);
             }
             Observed {
                 stale,
@@ -159,23 +168,47 @@ impl Protocol {
         }
     }
 
-    /// The silos that a Joining one asks about: the one or two Active ones, if none of them answers
-    /// it. It tells them by a challenge that most do not reach them; see [`super::isolation`].
-    fn to_challenge(&self) -> ToAsk {
+    /// The silos that a Joining one asks about: all Active ones, if none of them answers it, and they
+    /// are at most two or none of them writes heartbeats. It tells one or two by a challenge that
+    /// most do not reach them; see [`super::isolation`].
+    fn to_challenge(&mut self) -> ToAsk {
         let (ctx, roll_call) = (&self.ctx, &self.roll_call);
         let away = ctx.table.failing_since.is_some() || ctx.suspended || ctx.table_doubted();
-        let few = ctx.members.active.len() <= FEW;
-        if !few || roll_call.is_running() || away || ctx.is_announced() || self.monitor.local() > 0
-        {
+        if roll_call.is_running() || away || ctx.is_announced() || self.monitor.local() > 0 {
             return ToAsk::default();
         }
+        let few = ctx.members.active.len() <= FEW;
+        if !few {
+            // There may be many.
+            let now = ctx.mono();
+            if now.since(self.looked_at_silent) < BETWEEN_LOOKS {
+                return ToAsk::default();
+            }
+            self.looked_at_silent = now;
+        }
+        let (ctx, roll_call) = (&self.ctx, &self.roll_call);
         let mut suspects = self
             .joiner
             .contacts
             .silent(ctx, &self.prober, &self.passed_over());
-        // It has been told, if silos enough have joined in.
-        suspects.retain(|s, _| outvoters(&self.ctx, &self.stale, s, Duration::ZERO).is_empty());
-        let due = |s: &SiloAddress| self.roll_call.is_due(&self.ctx, s, Expiry::No);
+        if !few && !self.nobody_writes(&suspects) {
+            return ToAsk::default();
+        }
+        if few {
+            // It has been told, if silos enough have joined in.
+            suspects.retain(|s, _| outvoters(ctx, &self.stale, s, Duration::ZERO).is_empty());
+        } else {
+            suspects.retain(|s, _| !ctx.is_challenged(s));
+            // The first silos by address ask, and the others only if those do not.
+            let first = ctx.members.joining.iter();
+            let first = first.filter(|s| **s < ctx.me && !self.stale.contains(s));
+            let turns = u32::try_from(first.count() / CHALLENGERS).unwrap_or(u32::MAX);
+            let wait = ctx.failure_window().saturating_mul(turns);
+            suspects.retain(|_, (since, _)| {
+                turns == 0 || ctx.mono().since(*since) >= wait.saturating_add(ctx.failure_window())
+            });
+        }
+        let due = |s: &SiloAddress| roll_call.is_due(ctx, s, Expiry::No);
         if !suspects.keys().any(due) {
             return ToAsk::default();
         }
@@ -183,6 +216,18 @@ impl Protocol {
             suspects,
             named: Vec::new(),
         }
+    }
+
+    /// Whether these silos write no heartbeats, as far as can be known soon. If they are not many, and
+    /// all their machines refuse connections, they are not watched: a wrong challenge costs little.
+    fn nobody_writes(&self, suspects: &BTreeMap<SiloAddress, (MonoTime, bool)>) -> bool {
+        let refuses = |s: &SiloAddress| self.joiner.contacts.refuses(s);
+        if suspects.len() <= NOT_MANY && suspects.keys().all(refuses) {
+            return true;
+        }
+        let least = self.ctx.heartbeat_period() * 9 / 10;
+        let still = |s: &SiloAddress| self.staleness.stood_still_for(s) >= least;
+        suspects.keys().all(still)
     }
 
     /// Reads the table if this silo suspects others in a view that is only announced.
@@ -230,6 +275,7 @@ impl Protocol {
         let passed = PassedOver {
             stale: &self.stale,
             beats: &self.last_heartbeats,
+            challenged: &self.gone,
         };
         let waits = self.joiner.is_joining() && self.joiner.waits(&self.ctx, &passed);
         if waits

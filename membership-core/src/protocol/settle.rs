@@ -329,6 +329,7 @@ impl Protocol {
         self.challenges.reset();
         self.isolation.reset();
         self.challenged.clear();
+        self.gone.clear();
         if !self.stale.is_empty() {
             self.stale.clear();
             self.dirty = true;

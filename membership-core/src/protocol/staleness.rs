@@ -116,6 +116,13 @@ impl Staleness {
             .filter(move |silo| self.stands_still(silo, now, settings))
     }
 
+    /// How long the heartbeat of a silo has stood still, as far as reads show.
+    pub(crate) fn stood_still_for(&self, silo: &SiloAddress) -> Duration {
+        let at = self.known.binary_search_by_key(silo, |known| known.silo);
+        let watch = at.ok().and_then(|i| self.known.get(i)?.watch);
+        watch.map_or(Duration::ZERO, |w| w.last.since(w.since))
+    }
+
     fn stands_still(&self, silo: &SiloAddress, now: MonoTime, settings: &SharedSettings) -> bool {
         let at = self.known.binary_search_by_key(silo, |known| known.silo);
         at.ok()
@@ -189,5 +196,19 @@ mod tests {
         s.reset();
         s.on_read(at(65_000), at(65_000), &beats(silo, 4), &[silo], p);
         assert!(s.standing_still(at(65_000), &settings).next().is_none());
+    }
+
+    #[test]
+    fn a_heartbeat_stands_still_from_one_read_to_another() {
+        let p = SharedSettings::default().i_am_alive_period;
+        let silo = SiloAddress::new([10, 0, 0, 1].into(), 1, 1);
+        let mut s = Staleness::default();
+        assert_eq!(s.stood_still_for(&silo), Duration::ZERO);
+        for (ms, counter, still) in [(0, 4, 0), (5_000, 4, 5), (9_000, 5, 0), (12_000, 5, 3)] {
+            s.on_read(at(ms), at(ms), &beats(silo, counter), &[silo], p);
+            assert_eq!(s.stood_still_for(&silo), Duration::from_secs(still), "{ms}");
+        }
+        s.reset();
+        assert_eq!(s.stood_still_for(&silo), Duration::ZERO);
     }
 }

@@ -32,20 +32,43 @@ impl Protocol {
             .filter(|s| self.waits_for.contains(s) && counts(s))
             .collect();
         self.challenged = challenged;
+        self.look_who_is_gone();
+    }
+
+    /// While this silo joins: whether nobody who is Active is left.
+    fn look_who_is_gone(&mut self) {
+        let expired = |s: &SiloAddress| self.stale.contains(s) || self.challenged.contains(s);
+        let joins = self.joiner.is_joining() && !self.challenged.is_empty();
+        if joins && self.ctx.members.active.iter().all(expired) {
+            self.gone.clone_from(&self.challenged);
+        } else {
+            self.gone.clear();
+        }
     }
 
     /// Which challenged silos this silo waits for: none, unless its last roll call reached no
-    /// majority. A silo that is challenged, or waits for others, writes heartbeats more often.
+    /// majority, or it joins and no Active silo answers it. A silo that is challenged, or waits for others, writes heartbeats more often.
     pub(super) fn look_at_challenges(&mut self) {
         let ctx = &self.ctx;
         let me_too = ctx.is_challenged(&ctx.me);
         self.waits_for.clear();
-        if ctx.is_active() && self.roll_call.is_outnumbered() {
+        let left_alone = || {
+            let passed = self.passed_over();
+            let silent = || self.joiner.contacts.silent(ctx, &self.prober, &passed);
+            self.joiner.is_contacting() && (!self.gone.is_empty() || !silent().is_empty())
+        };
+        let judges = if ctx.is_active() {
+            self.roll_call.is_outnumbered()
+        } else {
+            left_alone()
+        };
+        if judges && !ctx.members.accused.is_empty() {
             let accused = ctx.members.accused.iter();
             let others = accused.filter(|s| **s != ctx.me && ctx.is_challenged(s));
             self.waits_for.extend(others.copied());
         }
         self.challenged.retain(|s| self.waits_for.contains(s));
+        self.look_who_is_gone();
         let hurried = me_too || !self.waits_for.is_empty();
         self.heartbeat_writer.hurry(&mut self.ctx, hurried);
     }
@@ -107,6 +130,7 @@ impl Protocol {
         self.isolation.reset();
         self.stale.clear();
         self.challenged.clear();
+        self.gone.clear();
         self.voter.reset(now);
         self.monitor.reset();
         self.dirty = true;

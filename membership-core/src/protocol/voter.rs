@@ -251,11 +251,13 @@ impl Voter {
             })
             .cloned()
             .collect();
+        // One challenge is enough, but for a silo that leaves because of two.
+        let answers_many = joins && ctx.members.active.len() <= FEW;
         let challenges = self.challenges.iter().filter(|(silo, (at, _))| {
             let written = |voted: &MonoTime| voted >= at;
             now.since(*at) <= window
                 && input.local == 0
-                && (joins || !ctx.is_challenged(silo))
+                && (answers_many || !ctx.is_challenged(silo))
                 && !self.voted.get(silo).is_some_and(written)
         });
         let challenges: Vec<(SiloAddress, Vec<Suspicion>)> = challenges

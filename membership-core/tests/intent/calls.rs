@@ -215,3 +215,24 @@ fn the_public_rule_counts_in_the_same_way() {
     assert!(majority(&[1, 2, 3], None) && !majority(&[1, 2], None));
     assert!(majority(&[1, 2], Some(3)) && !majority(&[1, 2], Some(4)));
 }
+
+#[test]
+fn the_only_silo_that_writes_heartbeats_needs_no_second_vote() {
+    let t = table(actives(1..=5));
+    let alone = |challenged: &[u16]| {
+        let observed = Observed {
+            challenged: challenged.iter().copied().map(silo).collect(),
+            ..Observed::default()
+        };
+        let batch = [called(
+            silo(1),
+            silo(5),
+            vec![vote(silo(1))],
+            call([silo(1)]),
+        )];
+        cause(&run_seen(&t, &observed, &batch), silo(5))
+    };
+    assert_eq!(alone(&[2, 3, 4, 5]), Some(CauseOfDeath::Voted));
+    assert_eq!(alone(&[3, 4, 5]), None, "silo 2 writes, too");
+    assert_eq!(alone(&[]), None);
+}

@@ -18,7 +18,8 @@ const CLOCKS_SINCE: Duration = Duration::from_secs(10 * 60);
 
 /// P9: a silo becomes Active only after two-way contact with every Active silo that is not stale,
 /// and with the silos that become Active in the same commit. Contact means delivered messages: the
-/// other silo's answer to the joiner, and the other silo's own dial to it.
+/// other silo's answer to the joiner, and the other silo's own dial to it. If no Active silo wrote
+/// heartbeats after they were challenged, half of the usual time makes them stale.
 #[derive(Debug, Default)]
 pub struct Contact {
     answered: BTreeSet<(ProcessId, ProcessId)>,
@@ -37,9 +38,10 @@ impl Contact {
         let apart = |a: i64, b: i64| {
             Duration::from_millis(a.abs_diff(b)) + Duration::from_secs(120) >= FAR_BEHIND
         };
-        let young = self.seen.get(other).is_some_and(|t| {
-            truth.now.saturating_sub(*t) < truth.shortest(truth.config.i_am_alive_period * 3)
-        });
+        let young = self
+            .seen
+            .get(other)
+            .is_some_and(|t| truth.now.saturating_sub(*t) < truth.shortest_staleness());
         match (truth.owner(other), truth.owner(joiner)) {
             (Some(o), Some(j)) => {
                 // The joiner decided by its own clock and the other's, as they were when it read
@@ -67,6 +69,7 @@ impl Contact {
         let Some(me) = truth.owners.get(&joiner) else {
             return Ok(());
         };
+        let lost = !active(before).any(|e| truth.certainly_writes(&e.address, decided));
         let others = active(before).map(|e| e.address).filter(|a| {
             after
                 .rows
@@ -80,7 +83,9 @@ impl Contact {
             let Some(they) = truth.owners.get(&other) else {
                 continue;
             };
-            if !self.must_meet(&other, &joiner, decided, truth) {
+            // The Active silos that nobody heard and that wrote nothing after they were challenged.
+            let gone = lost && truth.is_challenged(&other, decided);
+            if gone || !self.must_meet(&other, &joiner, decided, truth) {
                 continue;
             }
             let (heard, met) = (

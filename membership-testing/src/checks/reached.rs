@@ -10,7 +10,8 @@ use crate::ground_truth::GroundTruth;
 /// Two exemptions are necessary:
 ///
 /// * Only Active silos that are certainly not stale count as the three. Majorities are of those
-///   that are not stale; one of two such silos, or the only one, may decide alone.
+///   that are not stale; one of two such silos, or the only one, may decide alone. So may the only
+///   one that writes heartbeats after all others were challenged.
 /// * Nobody knows who reaches whom while messages are lost at random, and a silo whose table was
 ///   changed from outside is no member of the present one: neither counts as
 ///   [reached](GroundTruth::reached).
@@ -41,7 +42,7 @@ impl Check for Reached {
             let fresh = active(before)
                 .filter(|e| truth.certainly_fresh(&e.address, decided))
                 .count();
-            if fresh < 3 {
+            if fresh < 3 || truth.may_be_lost(before, decided) {
                 continue;
             }
             self.judged += 1;

@@ -161,6 +161,9 @@ impl Votes {
             .filter(|silo| truth.certainly_fresh(silo, truth.decided(request.id)))
             .count();
         let configured = before.version_row.settings.num_votes_for_death_declaration as usize;
+        // The only one that writes needs no second vote.
+        let lost = truth.may_be_lost(before, truth.decided(request.id));
+        let live = if lost { live.min(1) } else { live };
         let needed = configured.min(2).min(live.div_ceil(2)).max(1);
         let mut by_vote = Vec::new();
         for dead in newly_dead(before, after, request) {

@@ -14,6 +14,7 @@
 
 mod crashes;
 mod few;
+mod losses;
 mod partitions;
 mod slow;
 mod stage;

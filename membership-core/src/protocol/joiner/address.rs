@@ -83,6 +83,7 @@ impl Joiner {
         writer: &mut Writer,
         to: SocketAddr,
         reason: &str,
+        refused: bool,
     ) {
         if to == ctx.identity.advertise {
             self.last_error = Some(reason.to_owned());
@@ -91,7 +92,7 @@ impl Joiner {
                 self.go_on(ctx, writer);
             }
         }
-        self.contacts.on_send_failed(to, reason);
+        self.contacts.on_send_failed(to, reason, refused);
     }
 
     /// Older rows at this silo's address that may belong to another host with the same private

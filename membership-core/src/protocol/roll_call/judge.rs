@@ -14,7 +14,7 @@ use crate::{Evidence, MonoTime, RollCount, SiloAddress, Suspicion, SuspicionReas
 
 /// How long a machine must refuse connections, until that counts for as much as a failure window of
 /// silence. Those that probe it have tried twice more by then.
-pub(super) fn refusal(ctx: &Ctx) -> Duration {
+pub(crate) fn refusal(ctx: &Ctx) -> Duration {
     ctx.failure_window() / 4
 }
 
@@ -112,7 +112,7 @@ impl Running {
                 .filter(|(s, f)| **s != ctx.me && f.consent.is_some() && votes(s))
                 .count();
             let needed = ctx.base.as_ref().map_or(usize::MAX, |v| {
-                intent::needed_votes(v.snapshot(), with.stale) as usize
+                intent::needed_after_challenge(v.snapshot(), with.stale, with.challenged) as usize
             });
             // A silo that may be slow for a moment is waited for: until it has said something of the
             // suspect, is stale itself, or has been silent or has known nothing for a failure window.

@@ -25,7 +25,7 @@ use crate::hooks::Calls;
 use crate::intent::{self, Count};
 use crate::{MonoTime, SiloAddress, Suspicion};
 use judge::Judgement;
-pub(crate) use judge::Verdict;
+pub(crate) use judge::{Verdict, refusal};
 use running::Running;
 use tally::Tally;
 
@@ -33,7 +33,7 @@ use tally::Tally;
 pub(crate) const SAMPLE: usize = 256;
 
 /// How many Joining silos challenge, among those that answer each other.
-const CHALLENGERS: usize = 2;
+pub(crate) const CHALLENGERS: usize = 2;
 
 /// The longest time between the beginnings of two calls that give no majority.
 const LONGEST_GAP: Duration = Duration::from_secs(30);
@@ -261,7 +261,8 @@ impl RollCall {
         with: &Electorate<'_>,
     ) -> Asked {
         let mut asked: Vec<SiloAddress> = ctx.members.active.clone();
-        let few = with.joining_count(ctx);
+        // A silo that joins asks those that do as well: who of them challenges is agreed so.
+        let few = with.joining_count(ctx) || !ctx.is_active();
         if few || suspects.keys().any(|s| is_joining(ctx, s)) {
             asked.extend(ctx.members.joining.iter().copied());
         }

@@ -139,6 +139,7 @@ fn a_row_inserted_first_at_the_same_address_is_watched_too() {
         &PassedOver {
             stale: &BTreeSet::new(),
             beats: &Heartbeats::default(),
+            challenged: &BTreeSet::new(),
         },
     );
     assert!(!inserts(&writer), "nothing is superseded unwatched");
@@ -153,6 +154,7 @@ fn a_row_inserted_first_at_the_same_address_is_watched_too() {
         &PassedOver {
             stale: &BTreeSet::new(),
             beats: &Heartbeats::default(),
+            challenged: &BTreeSet::new(),
         },
     );
     assert!(inserts(&writer));
@@ -279,6 +281,7 @@ fn contact_is_needed_both_ways_also_with_an_old_heartbeat() {
     let passed = PassedOver {
         stale: &none,
         beats: &beats,
+        challenged: &none,
     };
     let required = contacts.required(&ctx, &passed);
     assert!(contacts.lacks_any(&ctx, &passed));
