@@ -22,6 +22,7 @@ use super::notice::Termination;
 use super::notice::{RequestId, TableState};
 use super::pause::Pause;
 use super::prober::Prober;
+use super::reach::Reach;
 use super::roll_call::RollCall;
 use super::staleness::Staleness;
 use super::timers::Timer;
@@ -44,6 +45,7 @@ pub struct Protocol {
     pub(super) answerer: Answerer,
     pub(super) callers: Callers,
     pub(super) roll_call: RollCall,
+    pub(super) reach: Reach,
     pub(super) voter: Voter,
     pub(super) staleness: Staleness,
     pub(super) challenges: Challenges,
@@ -99,6 +101,7 @@ impl Protocol {
             answerer: Answerer::default(),
             callers: Callers::default(),
             roll_call: RollCall::default(),
+            reach: Reach::default(),
             voter: Voter::default(),
             staleness: Staleness::default(),
             challenges: Challenges::default(),
@@ -386,6 +389,7 @@ impl Protocol {
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
         self.monitor.update(&mut self.ctx, targets, last, &accusers);
         self.judge_staleness();
+        self.reach.look(&mut self.ctx, &self.prober);
         let probed = self.monitor.last_probe_received();
         if let Some(why) = self.isolation.look(&mut self.ctx, &self.stale, probed) {
             self.leaver.give_up(&mut self.ctx, &mut self.writer, why);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::reach::NotReached;
 use crate::{Delta, InstanceId, SiloAddress, TableId};
 
 /// The protocol version of this build, and the oldest that it understands.
@@ -155,6 +156,20 @@ pub enum Message {
         /// How long the caller waits until its next call about them.
         wait: Duration,
     },
+    /// A program that shows people the state of the cluster asks which silos the receiver does not
+    /// reach, though others do. Silos never send it.
+    AskReach {
+        /// Returned in the answer.
+        nonce: u64,
+    },
+    /// The answer to [`Message::AskReach`].
+    Reach {
+        /// The nonce of the question.
+        nonce: u64,
+        /// The silos that the answering one does not reach.
+        #[serde(deserialize_with = "bounded")]
+        unreached: Vec<NotReached>,
+    },
 }
 
 /// What an answering silo found of one suspect of a roll call.
@@ -209,6 +224,8 @@ impl Message {
             Self::RollCall { .. } => "roll-call",
             Self::RollAnswer { .. } => "roll-answer",
             Self::RollResult { .. } => "roll-result",
+            Self::AskReach { .. } => "ask-reach",
+            Self::Reach { .. } => "reach",
             Self::DialMe { .. } => "dial-me",
             Self::DialBack { .. } => "dial-back",
             Self::AskDelta { .. } => "ask-delta",

@@ -18,6 +18,7 @@
 //! | `prober`, `estimator` | probes and suspicions; the timeout from round-trip times |
 //! | `voter`, `roll_call`, `standoff` | votes; the roll call before a vote, and when to repeat it (P10 to P13, P15) |
 //! | `answerer`, `expense` | answers to roll calls; what calls cost |
+//! | `reach` | which silos this one does not reach and others do, for people |
 //! | `staleness` | heartbeats that stand still |
 //! | `monitor`, `pause` | the health score; pauses of this process |
 //! | `writer` | reads and commits, one at a time, with retry and back-off |
@@ -52,6 +53,7 @@ mod notice;
 mod pause;
 mod prober;
 mod proceed;
+mod reach;
 mod receive;
 mod rings;
 mod roll_call;
@@ -72,9 +74,10 @@ pub use io::{CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity};
 pub use machine::Protocol;
 pub use message::{Consent, Finding, Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 pub use notice::{
-    DeclaredDead, JoinError, JoinProgress, Notice, Observation, RequestId, TableErrorText,
-    TableState, Termination, Unreached,
+    DeclaredDead, JoinError, JoinProgress, Notice, Observation, RequestId, RollCallResult,
+    TableErrorText, TableState, Termination, Unreached,
 };
+pub use reach::NotReached;
 
 pub use rings::successors;
 pub use writer::conflict_backoff;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::reach::NotReached;
 use crate::intent::Answer;
 use crate::{
     CauseOfDeath, Death, Discontinuity, SharedSettings, SiloAddress, Suspicion, TableError,
@@ -87,6 +88,12 @@ pub enum Notice {
     /// After a long pause, the silo publishes and writes nothing until a read succeeds (true), or
     /// it continues (false).
     Suspended(bool),
+    /// Other silos than before are not reached by this one, though others reach them: part of the
+    /// network has failed. Nobody dies of it. Told on each change, at most once in a failure window.
+    PartialPartition {
+        /// All of them; empty when it has ended.
+        unreached: Vec<NotReached>,
+    },
 }
 
 /// The progress of a join.
@@ -359,6 +366,11 @@ pub enum Observation {
         /// Whether the silo's machine refused the connection.
         refused: bool,
     },
+    /// A roll call of this silo ended.
+    RollCallEnded {
+        /// What it gave.
+        result: RollCallResult,
+    },
     /// The health score changed: 0 (healthy) to 8.
     Health {
         /// Score of all reasons together.
@@ -392,4 +404,39 @@ pub enum Observation {
     },
     /// This process was paused for about this time.
     Paused(Duration),
+}
+
+/// What a roll call gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RollCallResult {
+    /// A majority failed to reach a suspect: votes against it follow.
+    Majority,
+    /// No majority failed to reach any suspect, and others reached some of them.
+    Reached,
+    /// Too few answered, or said that they failed.
+    NoMajority,
+    /// All suspects answered this silo, or died meanwhile.
+    Answered,
+}
+
+impl RollCallResult {
+    /// Every result.
+    pub const ALL: [Self; 4] = [
+        Self::Majority,
+        Self::Reached,
+        Self::NoMajority,
+        Self::Answered,
+    ];
+
+    /// The name used in logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Majority => "majority",
+            Self::Reached => "reached",
+            Self::NoMajority => "no_majority",
+            Self::Answered => "answered",
+        }
+    }
 }

@@ -420,6 +420,11 @@ impl Prober {
             .map(|(silo, _)| *silo)
     }
 
+    /// Whether this silo probes that one.
+    pub(crate) fn is_target(&self, silo: &SiloAddress) -> bool {
+        self.targets.contains_key(silo)
+    }
+
     /// When the first message was sent that this silo has left unanswered, if there is one.
     pub(crate) fn unanswered_since(&self, silo: &SiloAddress) -> Option<MonoTime> {
         let peer = self.targets.get(silo)?;

@@ -144,6 +144,8 @@ impl Protocol {
         };
         let (verdicts, mut asked) = self.roll_call.poll(&mut self.ctx, &with);
         self.voter.on_verdicts(verdicts);
+        let kept = self.roll_call.take_kept();
+        self.reach.on_call(self.ctx.mono(), kept);
         let challenges = self.roll_call.take_challenges();
         self.voter.on_challenges(self.ctx.mono(), challenges);
         if asked.is_none() && self.ctx.variant.calls != Calls::Nobody {

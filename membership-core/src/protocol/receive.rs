@@ -73,6 +73,9 @@ impl Protocol {
         if self.ctx.me.epoch() == 0 {
             return self.drop_message("not_joined");
         }
+        if let Message::AskReach { nonce } = body {
+            return self.tell_reach(link, header, *nonce);
+        }
         if header.from.same_endpoint(&self.ctx.me) {
             // Another process at this silo's own address: only the table can tell which of the two
             // is newer.
@@ -206,8 +209,24 @@ impl Protocol {
                     self.heed(header);
                 }
             }
-            Message::Identify { .. } | Message::Identity { .. } => {}
+            // A silo asks nobody for its reach, and its own was told before.
+            Message::Identify { .. }
+            | Message::Identity { .. }
+            | Message::AskReach { .. }
+            | Message::Reach { .. } => {}
         }
+    }
+
+    /// Answers whoever the transport has let in: it has read the table, and knows all names. The
+    /// question changes nothing.
+    fn tell_reach(&mut self, link: LinkId, header: &Header, nonce: u64) {
+        let is_for_me = header.to.is_none_or(|to| to == self.ctx.me);
+        if !is_for_me || !self.is_exposed() || self.ctx.suspended || self.pause.silent {
+            return self.drop_message("not_me");
+        }
+        let unreached = self.reach.unreached(&self.ctx);
+        let answer = Message::Reach { nonce, unreached };
+        self.ctx.reply(link, header.from, answer);
     }
 
     /// Looks at the table because of a message: at once for a member, at the rate of hints for
@@ -248,6 +267,7 @@ impl Protocol {
     fn answers(&mut self, from: SiloAddress) {
         self.answerer.on_sign_of_life(&mut self.ctx, from);
         self.roll_call.on_sign_of_life(&from);
+        self.reach.on_sign_of_life(&from);
         self.voter.on_sign_of_life(&from);
     }
 

@@ -15,10 +15,10 @@ use membership_core::protocol::Protocol;
 use membership_core::protocol::{
     CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity, RequestId,
 };
-use membership_core::protocol::{Consent, Finding, Header, Message};
+use membership_core::protocol::{Consent, Finding, Header, Message, NotReached};
 use membership_core::{
     ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement,
-    Operation, ReadAnswer, RowChange, TableError, TableErrorKind, VersionToken,
+    Operation, ReadAnswer, RollCount, RowChange, TableError, TableErrorKind, VersionToken,
 };
 
 const MAX: u64 = membership_core::MAX_SAFE_INTEGER;

@@ -35,6 +35,10 @@ pub(super) enum Judgement {
     Kept,
 }
 
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
 impl Running {
     /// The silos that have just failed to reach a suspect.
     fn failing<'a>(
@@ -181,6 +185,28 @@ impl Running {
         Some(votes)
     }
 
+    fn count(&self, now: MonoTime, silo: &SiloAddress, tally: &Tally) -> RollCount {
+        let others = || self.asked.iter().filter(|s| *s != silo);
+        RollCount {
+            asked: count(others().count() + 1),
+            failed: count(self.failing(now, tally).count()),
+            reached: count(tally.reached.len()),
+            silent: count(others().filter(|s| !self.here.contains(s)).count()),
+        }
+    }
+
+    /// The counts of a suspect that this silo has just failed to reach, and others reached.
+    pub(super) fn reached_by_others(
+        &self,
+        ctx: &Ctx,
+        silo: &SiloAddress,
+        tally: &Tally,
+    ) -> Option<RollCount> {
+        let now = ctx.mono();
+        let failed = self.failing(now, tally).any(|(s, _)| *s == ctx.me);
+        (failed && !tally.stuck && !tally.reached.is_empty()).then(|| self.count(now, silo, tally))
+    }
+
     pub(super) fn verdict(
         &self,
         ctx: &Ctx,
@@ -189,20 +215,8 @@ impl Running {
         with: &Electorate<'_>,
     ) -> Verdict {
         let now = ctx.mono();
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let failed: BTreeSet<SiloAddress> = self.failing(now, tally).map(|(s, _)| *s).collect();
-        let asked = self.asked.iter().filter(|s| **s != silo).count() + 1;
-        let silent = self
-            .asked
-            .iter()
-            .filter(|s| **s != silo && !self.here.contains(s))
-            .count();
-        let counted = RollCount {
-            asked: count(asked),
-            failed: count(failed.len()),
-            reached: count(tally.reached.len()),
-            silent: count(silent),
-        };
+        let counted = self.count(now, &silo, tally);
         let reason = if tally.stuck {
             SuspicionReason::Stuck
         } else {

@@ -19,11 +19,12 @@ use std::time::Duration;
 use super::answerer::Own;
 use super::context::Ctx;
 use super::message::{Finding, MAX_NAMED, Message};
+use super::notice::{Observation, RollCallResult};
 use super::standoff::{Expiry, Standoff};
 use super::timers::Timer;
 use crate::hooks::Calls;
 use crate::intent::{self, Count};
-use crate::{MonoTime, SiloAddress, Suspicion};
+use crate::{MonoTime, RollCount, SiloAddress, Suspicion};
 use judge::Judgement;
 pub(crate) use judge::{Verdict, refusal};
 use running::Running;
@@ -57,6 +58,8 @@ pub(crate) struct RollCall {
     outnumbered: bool,
     /// Whom to challenge after it.
     challenges: Vec<(SiloAddress, Vec<Suspicion>)>,
+    /// What it gave of those that were not voted out, for people.
+    kept: Vec<(SiloAddress, Option<RollCount>)>,
 }
 
 /// The calls of others under way: this silo waits for their results, because it tells them what it
@@ -161,6 +164,12 @@ impl RollCall {
     /// Whom to challenge after the last call.
     pub(crate) fn take_challenges(&mut self) -> Vec<(SiloAddress, Vec<Suspicion>)> {
         std::mem::take(&mut self.challenges)
+    }
+
+    /// What the last call gave of each suspect that was not voted out: counts, if this silo failed to
+    /// reach it and others reached it.
+    pub(crate) fn take_kept(&mut self) -> Vec<(SiloAddress, Option<RollCount>)> {
+        std::mem::take(&mut self.kept)
     }
 
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
@@ -447,7 +456,12 @@ impl RollCall {
         let lost = !running.here.iter().any(active) && !running.suspects.values().any(someone);
         let first = running.here.iter().filter(|s| **s < ctx.me).count() < CHALLENGERS;
         for (silo, tally) in &running.suspects {
-            match running.judge(ctx, silo, tally, with) {
+            let judgement = running.judge(ctx, silo, tally, with);
+            if !matches!(judgement, Judgement::Lost) {
+                let counted = running.reached_by_others(ctx, silo, tally);
+                self.kept.push((*silo, counted));
+            }
+            match judgement {
                 Judgement::Lost | Judgement::Open | Judgement::Kept if joins => {
                     kept.insert(*silo, tally.asked);
                     if lost && active(silo) {
@@ -474,6 +488,13 @@ impl RollCall {
         } else {
             0
         };
+        let result = match (verdicts.is_empty(), kept.is_empty()) {
+            (false, _) => RollCallResult::Majority,
+            (true, true) => RollCallResult::Answered,
+            (true, false) if running.suspects.values().any(someone) => RollCallResult::Reached,
+            (true, false) => RollCallResult::NoMajority,
+        };
+        ctx.observe(Observation::RollCallEnded { result });
         let reached = running.here.len() + 1;
         let quorum = reached * 2 > running.asked.len() + 1;
         let wait = self

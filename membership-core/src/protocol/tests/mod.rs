@@ -9,6 +9,7 @@ mod leaver;
 mod monitor;
 mod news;
 mod prober;
+mod reach;
 mod roll_call;
 mod settings;
 mod standoff;

@@ -95,7 +95,7 @@ impl World {
     pub(super) fn message(&mut self) -> Input {
         let nonce = self.rng.number();
         let silo = self.rng.silo();
-        let body = match self.rng.below(15) {
+        let body = match self.rng.below(17) {
             0 => Message::Identify { nonce },
             1 => Message::Identity {
                 nonce,
@@ -137,6 +137,11 @@ impl World {
                     delta,
                 }
             }
+            14 => Message::AskReach { nonce },
+            15 => Message::Reach {
+                nonce,
+                unreached: self.some(|rng| NotReached::new(rng.silo(), RollCount::default())),
+            },
             _ => Message::YouAreDead { version: nonce },
         };
         let header = self.header();
