@@ -226,6 +226,16 @@ fn notice_text(notice: &Notice, verbose: bool, truth: &GroundTruth) -> Option<St
         }
         Notice::Table(state) => format!("tells: table {state:?}"),
         Notice::SettingsDiffer { .. } => "tells: settings differ".to_owned(),
+        Notice::PartialPartition { unreached } if unreached.is_empty() => {
+            "tells: others reach no silo that it does not reach".to_owned()
+        }
+        Notice::PartialPartition { unreached } => {
+            let unreached: Vec<SiloAddress> = unreached.iter().map(|one| one.silo).collect();
+            format!(
+                "tells: others reach {}, it does not",
+                names(&unreached, truth)
+            )
+        }
         Notice::Suspended(on) => format!("tells: {}", if *on { "suspended" } else { "going on" }),
         other => format!("tells: {other:?}"),
     })
@@ -251,7 +261,10 @@ fn observation_text(observation: &Observation, truth: &GroundTruth) -> Option<St
         Observation::UnknownOutcome => "does not know the outcome".to_owned(),
         Observation::Dropped { reason } => format!("drops a message: {reason}"),
         Observation::Paused(by) => format!("notices a pause of {:.1}s", by.as_secs_f64()),
-        Observation::ProbeAnswered { .. } | Observation::Committed { .. } => return None,
+        // The messages of a call and what follows it have lines of their own.
+        Observation::ProbeAnswered { .. }
+        | Observation::Committed { .. }
+        | Observation::RollCallEnded { .. } => return None,
         other => format!("observes {other:?}"),
     })
 }

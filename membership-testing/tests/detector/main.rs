@@ -16,6 +16,7 @@ mod crashes;
 mod few;
 mod losses;
 mod partitions;
+mod reach;
 mod slow;
 mod stage;
 mod stalemate;
