@@ -8,6 +8,8 @@
 //! | [`HEALTH`] | gauge | 0 to 8 | `scope` = `all`, `local` | the silo's mistrust in itself |
 //! | [`VOTES_CAST`] | counter | | | votes of this silo that are in the table |
 //! | [`VOTES_RECEIVED`] | counter | | | votes against this silo |
+//! | [`ROLL_CALLS`] | counter | | `result` | roll calls of this silo: `majority`, `reached`, `no_majority`, `answered` |
+//! | [`UNREACHED`] | gauge | | | silos that this one does not reach, though others do |
 //! | [`VIEW_VERSION`] | gauge | | | the version of the newest view |
 //! | [`VIEWS_WITHDRAWN`] | counter | | | views that another silo announced and the table did not have |
 //! | [`VIEW_AGE`] | gauge | seconds | | how long ago the view changed |
@@ -35,11 +37,11 @@ mod silent;
 
 #[cfg(feature = "metrics")]
 pub(crate) use record::{
-    ages, executor_lag, observe, stopped, table_call, transport, view, view_withdrawn,
+    ages, executor_lag, observe, stopped, table_call, transport, unreached, view, view_withdrawn,
 };
 #[cfg(not(feature = "metrics"))]
 pub(crate) use silent::{
-    ages, executor_lag, observe, stopped, table_call, transport, view, view_withdrawn,
+    ages, executor_lag, observe, stopped, table_call, transport, unreached, view, view_withdrawn,
 };
 
 macro_rules! names {
@@ -61,6 +63,10 @@ names! {
     VOTES_CAST = "membership_votes_cast_total";
     /// Counter.
     VOTES_RECEIVED = "membership_votes_received_total";
+    /// Counter; label `result`.
+    ROLL_CALLS = "membership_roll_calls_total";
+    /// Gauge.
+    UNREACHED = "membership_unreached_silos";
     /// Gauge.
     VIEW_VERSION = "membership_view_version";
     /// Counter.

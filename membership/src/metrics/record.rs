@@ -33,6 +33,9 @@ pub(crate) fn observe(observation: &Observation) {
         Observation::Dropped { reason } => {
             counter!(DROPPED_MESSAGES, "reason" => *reason).increment(1)
         }
+        Observation::RollCallEnded { result } => {
+            counter!(ROLL_CALLS, "result" => result.as_str()).increment(1)
+        }
         Observation::Paused(_) => counter!(PAUSES).increment(1),
         _ => {}
     }
@@ -47,6 +50,11 @@ pub(crate) fn view(view: &ClusterView) {
     for status in SiloStatus::ALL {
         gauge!(MEMBERS, "status" => status.as_str()).set(f64::from(count[status as usize]));
     }
+}
+
+/// Sets how many silos this one does not reach, though others do.
+pub(crate) fn unreached(silos: usize) {
+    gauge!(UNREACHED).set(silos as f64);
 }
 
 pub(crate) fn ages(view: Duration, table: Duration) {
@@ -73,6 +81,8 @@ pub(crate) fn stopped(termination: &Termination) {
         _ => "other",
     };
     counter!(STOPS, "cause" => cause).increment(1);
+    // It says nothing of others any more.
+    unreached(0);
 }
 
 pub(crate) fn executor_lag(late: Duration) {

@@ -8,6 +8,7 @@ use membership_core::{ClusterView, Operation};
 use crate::transport::TransportStats;
 
 pub(crate) const fn observe(_: &Observation) {}
+pub(crate) const fn unreached(_: usize) {}
 pub(crate) const fn view(_: &ClusterView) {}
 pub(crate) const fn ages(_: Duration, _: Duration) {}
 pub(crate) const fn view_withdrawn() {}

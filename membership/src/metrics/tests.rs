@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use membership_core::protocol::DeclaredDead;
+use membership_core::protocol::{DeclaredDead, RollCallResult};
 use membership_core::{Rows, SharedSettings, SiloAddress, Snapshot, TableId, VersionRow, WallTime};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
@@ -124,6 +124,10 @@ fn everything() {
     observe(&Observation::UnknownOutcome);
     observe(&Observation::Dropped { reason: "cluster" });
     observe(&Observation::Paused(second));
+    observe(&Observation::RollCallEnded {
+        result: RollCallResult::Reached,
+    });
+    unreached(2);
     view(&a_view());
     ages(second, second * 2);
     table_call(Operation::Commit, "busy", second);
@@ -149,6 +153,8 @@ fn every_series_is_written_with_its_value() {
         ("membership_health_score{scope=local}", 1.0),
         ("membership_votes_cast_total", 1.0),
         ("membership_votes_received_total", 1.0),
+        ("membership_roll_calls_total{result=reached}", 1.0),
+        ("membership_unreached_silos", 2.0),
         ("membership_view_version", 0.0),
         ("membership_view_age_seconds", 1.0),
         ("membership_table_age_seconds", 2.0),

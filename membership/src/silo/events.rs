@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use membership_core::protocol::{JoinProgress, Notice, Observation, TableState, Termination};
+use membership_core::protocol::{
+    JoinProgress, NotReached, Notice, Observation, TableState, Termination,
+};
 use membership_core::{ClusterView, MonoTime, Now, SiloAddress, TableError, WallTime};
 use tokio::sync::broadcast::{self, Receiver, Sender, WeakSender, error::RecvError};
 
@@ -86,6 +88,14 @@ pub enum EventKind {
     ViewWithdrawn {
         /// The version that was announced.
         announced: u64,
+    },
+    /// A partial partition: other silos than before are not reached by this one, though others reach
+    /// them. It comes a failure window after the first roll call that shows it, and no more often than
+    /// that; nobody is declared dead for it. The silos of the other side send such an event, too.
+    PartialPartition {
+        /// All silos that this one does not reach, each with how many others do; empty when it has
+        /// ended.
+        unreached: Vec<NotReached>,
     },
     /// The process did not run for longer than the failure window; the silo publishes and writes
     /// nothing until it has read the table.
@@ -295,6 +305,10 @@ impl EventSender {
             Notice::ViewWithdrawn { version, table } => {
                 let announced = *version;
                 (*table, EventKind::ViewWithdrawn { announced })
+            }
+            Notice::PartialPartition { unreached } => {
+                let unreached = unreached.clone();
+                (self.version, EventKind::PartialPartition { unreached })
             }
             Notice::Suspended(true) => (self.version, EventKind::Suspended),
             Notice::Suspended(false) => (self.version, EventKind::Resumed),

@@ -266,6 +266,7 @@ impl Silo {
             table: state.table,
             ready: !ended && !leaving && state.status == SiloStatus::Active && !state.suspended,
             live: !ended && now.since(self.inner.subscriber.last_input()) < SILENT,
+            unreached: state.unreached,
             suspended: state.suspended,
         }
     }

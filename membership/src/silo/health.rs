@@ -12,6 +12,7 @@ use membership_core::protocol::TableState;
 /// | liveness ("restart me") | [`live`](Self::live) | After a death, or without a running driver, only a new process helps. |
 /// | readiness ("send me traffic") | [`ready`](Self::ready) | No new work while joining, leaving, or suspended after a pause. |
 /// | neither; an alert | [`table`](Self::table), [`table_age`](Self::table_age) | Silos keep running without the table. A failing probe would turn an outage of the store into one of the service. |
+/// | neither; an alert | [`unreached`](Self::unreached) | Part of the network has failed. A new process would not reach them either. |
 /// | neither; a graph | [`score`](Self::score), [`local`](Self::local) | Shows slow machines; the protocol already allows for them. |
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -33,6 +34,9 @@ pub struct Health {
     /// Not stopped for good, and its driver took an input within the last 30 s: for a liveness
     /// probe.
     pub live: bool,
+    /// How many silos it does not reach, though others do: see
+    /// [`PartialPartition`](super::EventKind::PartialPartition).
+    pub unreached: usize,
     /// After a long pause, it publishes and writes nothing until the table has been read.
     pub suspended: bool,
 }

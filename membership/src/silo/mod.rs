@@ -12,6 +12,7 @@ mod host;
 mod lag;
 mod leave;
 mod notice;
+mod reach_log;
 mod report;
 mod request;
 mod starting;

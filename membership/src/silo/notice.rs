@@ -22,6 +22,9 @@ impl Driver {
             Notice::Answered { request, answer } => self.waiting.answered(request, answer),
             Notice::Refreshed { request, result } => self.waiting.refreshed(request, result),
             Notice::Table(table) => self.publisher.change(|state| state.table = table),
+            Notice::PartialPartition { unreached } => self
+                .publisher
+                .change(|state| state.unreached = unreached.len()),
             _ => {}
         }
     }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use membership_core::protocol::{
-    Health, Identity, Notice, Observation, Protocol, TableState, Termination,
+    Health, Identity, NotReached, Notice, Observation, Protocol, TableState, Termination,
 };
 use membership_core::{ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress, TableError};
 use tracing::{debug, error, info, warn};
 
+use super::reach_log::ReachLog;
 use super::table_log::{Line, TableLog};
 use crate::metrics;
 use crate::transport::TransportStats;
@@ -24,6 +25,9 @@ pub(super) struct Report {
     gauges_at: MonoTime,
     sent: TransportStats,
     table: TableLog,
+    reach: ReachLog,
+    /// How many silos this one does not reach, though others do.
+    unreached: usize,
 }
 
 impl Report {
@@ -35,6 +39,8 @@ impl Report {
             gauges_at: MonoTime::ZERO,
             sent: TransportStats::default(),
             table: TableLog::default(),
+            reach: ReachLog::default(),
+            unreached: 0,
         }
     }
 
@@ -55,12 +61,16 @@ impl Report {
         if let Some(line) = self.table.tick(now) {
             self.table_line(line);
         }
+        if let Some(unreached) = self.reach.tick(now) {
+            self.reach_line(&unreached);
+        }
         if now.since(self.gauges_at) < GAUGES_EVERY {
             return;
         }
         self.gauges_at = now;
         let Health { score, local, .. } = protocol.health();
         metrics::observe(&Observation::Health { score, local });
+        metrics::unreached(self.unreached);
         if let Some((_, published)) = &self.last {
             let contact = protocol.table_contact().unwrap_or_default();
             metrics::ages(now.since(*published), now.since(contact));
@@ -116,6 +126,12 @@ impl Report {
                     self.table_line(line);
                 }
             }
+            Notice::PartialPartition { unreached } => {
+                self.unreached = unreached.len();
+                if let Some(unreached) = self.reach.changed(unreached, now) {
+                    self.reach_line(&unreached);
+                }
+            }
             Notice::SettingsDiffer { table, configured } => {
                 warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the silo follows the table");
             }
@@ -129,6 +145,16 @@ impl Report {
             Notice::Suspended(false) => info!(silo, %cluster, "resumed after a pause"),
             other => debug!(silo, %cluster, notice = ?other, "notice"),
         }
+    }
+
+    fn reach_line(&self, unreached: &[NotReached]) {
+        let (silo, cluster) = (self.silo(), &self.cluster);
+        if unreached.is_empty() {
+            warn!(silo, %cluster, "the partial partition has ended: this silo reaches every silo again that others reach");
+            return;
+        }
+        let peers = named(unreached);
+        warn!(silo, %cluster, unreached = unreached.len(), peers, "a partial partition: this silo does not reach silos that others reach; nobody is declared dead for it; run `membership doctor`");
     }
 
     fn table_line(&self, line: Line) {
@@ -183,4 +209,20 @@ impl Report {
             other => error!(silo, %cluster, termination = ?other, "stopped"),
         }
     }
+}
+
+/// At most this many silos are named in a line.
+const MAX_NAMES: usize = 8;
+
+/// `10.0.3.9:7100@1 (3 of 5 reach it), and 4 more`.
+fn named(unreached: &[NotReached]) -> String {
+    let one = |u: &NotReached| {
+        let call = u.roll_call;
+        format!("{} ({} of {} reach it)", u.silo, call.reached, call.asked)
+    };
+    let mut names: Vec<String> = unreached.iter().take(MAX_NAMES).map(one).collect();
+    if let Some(more @ 1..) = unreached.len().checked_sub(MAX_NAMES) {
+        names.push(format!("and {more} more"));
+    }
+    names.join(", ")
 }

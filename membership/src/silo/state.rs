@@ -16,6 +16,8 @@ pub(super) struct State {
     pub(super) status: SiloStatus,
     pub(super) score: Score,
     pub(super) suspended: bool,
+    /// How many silos it does not reach, though others do.
+    pub(super) unreached: usize,
     pub(super) table: TableState,
     /// When the last view was published.
     pub(super) view_at: MonoTime,
@@ -29,6 +31,7 @@ impl State {
         status: SiloStatus::Created,
         score: Score::HEALTHY,
         suspended: false,
+        unreached: 0,
         table: TableState::Available,
         view_at: MonoTime::ZERO,
         leaving: None,

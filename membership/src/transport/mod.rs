@@ -35,6 +35,7 @@ use async_trait::async_trait;
 use membership_core::protocol::Destination;
 use membership_core::{ClusterView, InstanceId, SiloAddress};
 
+mod ask;
 mod codec;
 mod encoded;
 mod error;
@@ -46,6 +47,7 @@ mod stats;
 mod tcp;
 mod tls;
 
+pub use ask::ask_reach;
 pub use codec::{DecodeError, EncodeError, decode, encode};
 pub use encoded::{EncodedMessage, Lane};
 pub use error::TransportError;

@@ -7,10 +7,11 @@ mod queues;
 
 use std::time::Duration;
 
-use membership_core::protocol::{Consent, Finding, Header, Message};
+use membership_core::protocol::{Consent, Finding, Header, Message, NotReached};
 use membership_core::{
-    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, InstanceId, MembershipEntry, Row,
-    Rows, SharedSettings, SiloAddress, Suspicion, SuspicionReason, TableId, VersionRow, WallTime,
+    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, InstanceId, MembershipEntry,
+    RollCount, Row, Rows, SharedSettings, SiloAddress, Suspicion, SuspicionReason, TableId,
+    VersionRow, WallTime,
 };
 
 use super::handshake::{Introduction, Me};
@@ -39,6 +40,15 @@ fn first_header() -> Header {
     it.version = 0;
     it.digest = 0;
     it
+}
+
+fn counted() -> RollCount {
+    RollCount {
+        asked: 300,
+        failed: 2,
+        reached: 297,
+        silent: 1,
+    }
 }
 
 fn suspicion() -> Suspicion {
@@ -194,6 +204,15 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
                 suspects: vec![suspect],
                 reached: 40,
                 wait: Duration::new(5, 250_000_000),
+            },
+        ),
+        ("ask-reach", header(), Message::AskReach { nonce: 9 }),
+        (
+            "reach",
+            header(),
+            Message::Reach {
+                nonce: 9,
+                unreached: vec![NotReached::new(suspect, counted())],
             },
         ),
         (
