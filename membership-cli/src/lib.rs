@@ -29,6 +29,7 @@ mod inspect;
 mod out;
 mod printer;
 mod program;
+mod reach;
 mod security;
 mod session;
 mod stop;

@@ -166,6 +166,7 @@ impl Life {
                 Some(event) = events.next() => match event.kind {
                     EventKind::Table { state, error } => self.report.table(state, error.as_deref()),
                     EventKind::Missed { .. } => self.report.table(silo.health().table, None),
+                    EventKind::PartialPartition { unreached } => self.report.reach(&unreached),
                     EventKind::ViewWithdrawn { announced } => self.report.withdrawn(announced, event.version),
                     _ => {}
                 },

@@ -1,7 +1,7 @@
 //! What a running silo prints: events as JSON, or lines for people.
 
 use membership::Silo;
-use membership_core::protocol::{JoinProgress, TableState, Termination};
+use membership_core::protocol::{JoinProgress, NotReached, TableState, Termination};
 use membership_core::{ClusterView, Discontinuity, SiloAddress, TableError, TableErrorKind};
 use serde_json::{Value, json};
 
@@ -10,6 +10,7 @@ use crate::clock;
 use crate::events;
 use crate::inspect::Inspection;
 use crate::printer::Printer;
+use crate::reach;
 use crate::text::{clean, count, span};
 
 pub(crate) struct Report {
@@ -149,6 +150,20 @@ impl Report {
                 format!(
                     "view {announced} is withdrawn: another silo announced it and the table does not have it; the table has version {version}"
                 )
+            },
+        );
+    }
+
+    /// Reports which silos this one does not reach, though others do.
+    pub fn reach(&self, unreached: &[NotReached]) {
+        self.line(
+            || json!({"event": "partial_partition", "unreached": reach::as_json(unreached)}),
+            || match unreached {
+                [] => "the partial partition has ended: this silo reaches every silo again that others reach".to_owned(),
+                some => format!(
+                    "a partial partition: this silo does not reach {}; nobody is declared dead for it",
+                    reach::listed(some)
+                ),
             },
         );
     }

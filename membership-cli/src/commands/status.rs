@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use membership_core::{CauseOfDeath, ClusterView, MembershipEntry, SiloStatus};
+use membership_core::{CauseOfDeath, ClusterView, MembershipEntry, SiloStatus, Suspicion};
 use serde_json::{Value, json};
 
+use super::why::of_those;
 use crate::events;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::{Out, Paint};
+use crate::reach::{self, Reach};
+use crate::security::{SecurityArgs, SecurityTable};
 use crate::session::{Session, TableArgs};
 use crate::text::{Grid, ago, clean, count};
 
@@ -17,20 +20,32 @@ use crate::text::{Grid, ago, clean, count};
 pub(crate) struct Args {
     #[command(flatten)]
     table: TableArgs,
+    /// Ask the silos too, who of them does not reach whom: the table does not know
+    #[arg(long)]
+    ask: bool,
     /// One JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    security: SecurityArgs,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    let security = SecurityTable::default().with(args.security)?;
     let table = session.open(&args.table).await?;
     let inspection = Inspection::of(table.as_ref()).await?;
+    let reach = match args.ask {
+        true => reach::ask(&inspection, &args.table.cluster, security).await?,
+        false => None,
+    };
     if args.json {
-        session.out.line(as_json(
-            &inspection,
-            &args.table.cluster.to_string(),
-            table.store(),
-        ));
+        let cluster = args.table.cluster.to_string();
+        let mut value = as_json(&inspection, &cluster, table.store());
+        if let (Some(fields), true) = (value.as_object_mut(), args.ask) {
+            let reach = reach.as_ref().map(Reach::as_json);
+            fields.insert("reach".to_owned(), json!(reach));
+        }
+        session.out.line(value);
     } else {
         session.out.line(format_args!(
             "cluster {} on {}",
@@ -42,8 +57,55 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             let text = session.out.paint(Paint::Yellow, text);
             session.out.line(text);
         }
+        if let Some(reach) = &reach {
+            show_reach(reach, &mut session.out);
+        } else if args.ask {
+            session
+                .out
+                .line("reach: fewer than 3 living silos are Active, so there is nobody to compare");
+        } else if session.out.is_terminal() {
+            let hint = session
+                .out
+                .paint(Paint::Dim, "who does not reach whom: --ask");
+            session.out.line(hint);
+        }
     }
     Ok(Exit::Ok)
+}
+
+fn show_reach(reach: &Reach, out: &mut Out) {
+    let paint = match reach.is_partial() {
+        true => Paint::Red,
+        false => Paint::Plain,
+    };
+    let text = out.paint(paint, format!("reach: {}", reach.summary()));
+    out.line(text);
+    for line in reach.lines() {
+        out.line(format_args!("  {line}"));
+    }
+}
+
+/// Suspects that were not voted out, with what the other silos said: part of the network may have
+/// failed.
+fn show_suspects(inspection: &Inspection, out: &mut Out) {
+    let expiration = inspection.settings().death_vote_expiration;
+    let mut any = false;
+    for entry in inspection.snapshot.rows.entries() {
+        let fresh = |vote: &&Suspicion| inspection.now.since(vote.at) <= expiration;
+        let votes = entry.suspicions.iter().filter(fresh);
+        let last = votes
+            .filter_map(|vote| Some((vote.at, vote.evidence.roll_call?)))
+            .max_by_key(|(at, _)| *at);
+        if let Some((_, call)) = last.filter(|_| entry.status != SiloStatus::Dead) {
+            any = true;
+            let text = format!("{} is suspected: {}", entry.address, of_those(&call));
+            let text = out.paint(Paint::Yellow, text);
+            out.line(text);
+        }
+    }
+    if any {
+        out.line("`membership why` shows the votes; `membership doctor` asks the silos who does not reach whom");
+    }
 }
 
 /// A table of silos, the damaged rows, and a summary.
@@ -113,6 +175,7 @@ pub(crate) fn show(inspection: &Inspection, out: &mut Out) {
         let line = out.paint(Paint::Red, line);
         out.line(line);
     }
+    show_suspects(inspection, out);
     out.line(summary(inspection));
 }
 

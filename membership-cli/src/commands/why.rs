@@ -206,7 +206,7 @@ fn roll_call(entry: &MembershipEntry, out: &mut Out) {
     }
 }
 
-fn of_those(call: &RollCount) -> String {
+pub(super) fn of_those(call: &RollCount) -> String {
     let asked = count(call.asked as usize, "silo");
     let silent = match call.silent {
         0 => "all answered".to_owned(),

@@ -3,6 +3,7 @@
 
 mod address;
 mod certificates;
+mod partition;
 mod repair;
 mod rows;
 mod silos;
@@ -19,11 +20,12 @@ use self::watch::Watched;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::Paint;
+use crate::security::{SecurityArgs, SecurityTable};
 use crate::session::{Session, TableArgs};
 use crate::text::{clean, count, span};
 
 /// Check the table: reachable, guarantees, permissions, layout, cluster key, clocks, silos, ghosts,
-/// certificates, damaged rows
+/// certificates, damaged rows; and ask the silos who does not reach whom
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -38,12 +40,15 @@ pub(crate) struct Args {
     /// and nothing is repaired
     #[arg(long)]
     quick: bool,
+    #[command(flatten)]
+    security: SecurityArgs,
 }
 
 /// Clocks that differ by more than this confuse people who read times. The protocol compares none.
 const SKEW: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    let security = SecurityTable::default().with(args.security.clone())?;
     let table = session.open(&args.table).await?;
     let started = Instant::now();
     let inspection = match Inspection::of(table.as_ref()).await {
@@ -86,6 +91,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     bad += silos::alive(&inspection, &seen, args.quick, session);
     bad += silos::report_all(&seen, &silent, args.quick, session);
     bad += certificates::check(&seen, session).await;
+    bad += partition::check(&inspection, &args.table.cluster, security, session).await?;
     let damaged = rows::damaged(&inspection, &seen).await;
     let undamaged = Undamaged::of(&inspection.snapshot);
     bad += rows::report_all(&inspection, &damaged, undamaged, session);
