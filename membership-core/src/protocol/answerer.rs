@@ -147,7 +147,7 @@ impl Answerer {
                 told.push((caller, call));
             }
             let timeout = prober.timeout(ctx, silo, judge.multiplier);
-            let nonce = ctx.random();
+            let nonce = ctx.probe_nonce();
             ctx.expense.add(now, &ctx.config);
             ctx.send_to(*silo, Message::Probe { nonce });
             self.cases.insert(
@@ -430,7 +430,7 @@ impl Answerer {
 }
 
 fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {
-    let nonce = ctx.random();
+    let nonce = ctx.probe_nonce();
     case.nonces.push(nonce);
     ctx.expense.add(ctx.mono(), &ctx.config);
     ctx.send_to(silo, Message::Probe { nonce });

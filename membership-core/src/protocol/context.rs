@@ -217,6 +217,14 @@ impl Ctx {
         self.rng.next_u64()
     }
 
+    /// A random number that names a probe: 32 bits, which take five bytes on the wire. They suffice,
+    /// because an answer counts only if it comes from the silo that was probed, whose instance the
+    /// connection has proven: it need not be a secret, only differ from those of the few other probes
+    /// to that silo.
+    pub(crate) fn probe_nonce(&mut self) -> u64 {
+        self.random() >> 32
+    }
+
     pub(crate) fn random_id(&mut self) -> u128 {
         (u128::from(self.random()) << 64) | u128::from(self.random())
     }

@@ -481,7 +481,7 @@ impl Prober {
 
 impl Peer {
     fn probe(&mut self, ctx: &mut Ctx, silo: SiloAddress, timeout: Duration) {
-        let nonce = ctx.random();
+        let nonce = ctx.probe_nonce();
         self.planned = None;
         self.flight = Some(Flight {
             nonce,

@@ -195,7 +195,7 @@ impl Standoff {
         self.nonces.clear();
         for _ in 0..CHECKED.min(silent.len()) {
             let silo = silent.swap_remove(ctx.below(silent.len()));
-            let nonce = ctx.random();
+            let nonce = ctx.probe_nonce();
             self.nonces.insert(nonce, silo);
             ctx.send_to(silo, Message::Probe { nonce });
         }

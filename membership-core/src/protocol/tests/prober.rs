@@ -273,6 +273,7 @@ fn a_late_answer_clears_the_suspicion_and_is_a_sample() {
 fn only_the_silo_itself_answers_its_probes() {
     let mut p = Probing::new(3);
     let nonce = p.next_probe();
+    assert!(u32::try_from(nonce).is_ok(), "a short one");
     assert!(!p.prober.on_ack(&mut p.ctx, silo(3), nonce));
     assert!(!p.prober.on_ack(&mut p.ctx, silo(9), nonce));
     assert!(!p.ack(nonce ^ 1));
