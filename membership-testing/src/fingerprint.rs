@@ -65,7 +65,7 @@ impl Mix {
         self.silo(&header.from);
         self.long(header.instance.get());
         self.number(header.version);
-        self.long(header.digest);
+        self.number(header.digest);
     }
 
     fn message(&mut self, body: &Message) {

@@ -64,7 +64,7 @@ impl Cluster {
             header.to = hostile.rng.chance(0.8).then_some(me);
             header.table_id = Some(view.table_id());
             header.version = view.version() + hostile.rng.below(3) as u64;
-            header.digest = hostile.rng.next_u128();
+            header.digest = hostile.rng.next_u64();
             let body = Arc::new(hostile.body(&view, me));
             self.stats.forged += 1;
             self.note(

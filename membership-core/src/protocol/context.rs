@@ -305,7 +305,7 @@ impl Ctx {
             // Only what the table has shown is told to others.
             table_id: self.base.as_ref().map(ClusterView::table_id),
             version: self.base_version(),
-            digest: self.base.as_ref().map_or(0, ClusterView::digest),
+            digest: self.base.as_ref().map_or(0, ClusterView::short_digest),
         }
     }
 

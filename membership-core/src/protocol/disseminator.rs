@@ -80,7 +80,7 @@ impl Disseminator {
         if header.table_id != Some(view.table_id()) || !ctx.config.enable_dissemination {
             return Call::Nothing;
         }
-        let (mine, digest) = (view.version(), view.digest());
+        let (mine, digest) = (view.version(), view.short_digest());
         let believed = ctx.is_member(&header.from, header.instance)
             && !ctx.distrust.has(&header.from, ctx.mono());
         // Two views of one version: only all rows of the table can tell which one is wrong.

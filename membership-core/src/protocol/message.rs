@@ -32,8 +32,9 @@ pub struct Header {
     pub table_id: Option<TableId>,
     /// The version of the sender's view.
     pub version: u64,
-    /// The digest of the sender's view.
-    pub digest: u128,
+    /// The [short digest](crate::ClusterView::short_digest) of the sender's view: another one at the
+    /// same version makes the receiver read the table, and nothing else.
+    pub digest: u64,
 }
 
 impl Header {

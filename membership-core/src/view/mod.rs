@@ -158,6 +158,14 @@ impl ClusterView {
         self.snapshot.rows.digest()
     }
 
+    /// The lower half of the [digest](Self::digest), which is what messages carry in their headers. It
+    /// makes a silo with other rows at the same version look at the table, and proves nothing: a
+    /// delta is checked by the whole digest, and a view is confirmed by the table alone.
+    #[must_use]
+    pub const fn short_digest(&self) -> u64 {
+        self.digest() as u64
+    }
+
     /// When the table last had exactly this version as its newest one: the silo's own monotonic
     /// time when the linearizable read, or the commit, that showed it was sent. `None` if none has.
     /// Leases can be based on it. It advances while the version remains the newest, for this view

@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use membership::ClusterView;
-use membership::protocol::Message;
-use membership::transport::fuzzing::{End, Heard, read, write};
-use membership::transport::{EncodedMessage, Hello, Lane, SiloKey, decode, encode};
+use membership::protocol::{Header, Message};
+use membership::transport::fuzzing::{End, Handshaken, Heard, read, write};
+use membership::transport::{Encoder, Hello, SiloKey, decode, encode};
 use membership_core::{Delta, DeltaError, InstanceId, Rows};
 
 use super::{Outcome, Target, check_line};
@@ -15,6 +15,11 @@ use crate::samples::{self, BASE, ME, MEMBER, NEWCOMER};
 const MAX_INTRODUCTION: usize = 8 + 4 + 2048;
 /// The longest message of who is no member.
 const MAX_OF_OTHERS: usize = 4096;
+/// The most that a handshake fixes of a header.
+const MAX_FIXED: usize = 128;
+
+/// What the handshake of the connection has fixed that messages come by.
+static HANDSHAKE: LazyLock<Handshaken> = LazyLock::new(|| Handshaken::from(&samples::header()));
 
 /// The keys of the silo that reads and of the other one, where certificates are shown.
 static KEYS: LazyLock<[SiloKey; 2]> =
@@ -123,9 +128,8 @@ pub(super) const FRAMES: Target = Target {
     seeds: || {
         let mut all = Vec::new();
         for body in [Message::Probe { nonce: 1 }, whole(100), whole(3)] {
-            let bytes = encode(&samples::header(), &body).expect("it is encoded");
-            let message = EncodedMessage::new(Lane::Bulk, bytes.into(), Vec::new().into());
-            let frames = write(&message);
+            let message = Encoder::default().encode(&samples::header(), &body.into());
+            let frames = write(&message.expect("it is encoded"), &HANDSHAKE);
             let ping = [0, 0, 0, 1, 5];
             all.push([&[1], &frames[..], &ping, &frames].concat());
             all.push([&[0], &frames[..]].concat());
@@ -148,17 +152,19 @@ pub(super) const FRAMES: Target = Target {
     read: |bytes| {
         let (choice, bytes) = bytes.split_first().unwrap_or((&0, &[]));
         let is_member = choice % 2 == 1;
-        let (mut all, mut understood) = (0, 0);
-        let why = read(bytes, is_member, |message| {
+        let (mut all, mut understood, mut messages) = (0, 0, 0);
+        let why = read(bytes, is_member, &HANDSHAKE, |message| {
             all += message.len();
             assert!(
-                is_member || message.len() <= MAX_OF_OTHERS,
+                is_member || message.len() <= MAX_OF_OTHERS + MAX_FIXED,
                 "{}",
                 message.len()
             );
             understood += usize::from(decode(&message).is_ok());
+            messages += 1;
         });
-        assert!(all <= bytes.len(), "{all} bytes of {}", bytes.len());
+        let most = bytes.len() + messages * MAX_FIXED;
+        assert!(all <= most, "{all} bytes of {}", bytes.len());
         check_line(&why);
         Outcome::of(
             if understood > 0 {
@@ -197,6 +203,75 @@ fn message(bytes: &[u8]) -> Result<Message, Outcome> {
         }
     }
 }
+
+/// The same header, but for one part after the other.
+fn other_headers() -> Vec<Header> {
+    let changes: [fn(&mut Header); 8] = [
+        |_| {},
+        |header| header.cluster = 1,
+        |header| header.protocol = 2,
+        |header| header.from = samples::silo(3),
+        |header| header.instance = NEWCOMER,
+        |header| header.to = None,
+        |header| header.table_id = None,
+        |header| header.digest = u64::MAX,
+    ];
+    let change = |change: &fn(&mut Header)| {
+        let mut header = samples::header();
+        change(&mut header);
+        header
+    };
+    changes.iter().map(change).collect()
+}
+
+pub(super) const TERSE: Target = Target {
+    name: "terse",
+    about: "messages without what the handshake of their connection has fixed",
+    seeds: || {
+        let mut all = Vec::new();
+        for header in other_headers() {
+            for body in [
+                Message::Probe { nonce: 1 },
+                Message::Delta(Box::new(samples::next())),
+            ] {
+                let message = Encoder::default().encode(&header, &body.into());
+                let frame = write(&message.expect("it is encoded"), &HANDSHAKE);
+                // Without the length and the kind.
+                all.push(frame.into_iter().skip(5).collect());
+            }
+        }
+        all
+    },
+    words: &[
+        "10.0.0.2:7100@1763000000000",
+        "\u{40}",
+        "\u{5f}",
+        "\u{7f}",
+        "\0",
+    ],
+    longest: 20_000,
+    read: |bytes| match HANDSHAKE.restore(bytes) {
+        Ok(whole) => {
+            assert!(
+                whole.len() <= bytes.len() + MAX_FIXED,
+                "{} bytes",
+                whole.len()
+            );
+            match message(&whole) {
+                Ok(body) => Outcome::of(
+                    "read",
+                    &format!("{body:?}").chars().take(24).collect::<String>(),
+                ),
+                Err(outcome) => outcome,
+            }
+        }
+        Err(error) => {
+            let line = error.to_string();
+            check_line(&line);
+            Outcome::of("incomplete", &line)
+        }
+    },
+};
 
 fn encoded(bodies: impl IntoIterator<Item = Message>) -> Vec<Vec<u8>> {
     bodies

@@ -59,6 +59,7 @@ pub const TARGETS: &[Target] = &[
     certificates::CERTIFICATES,
     connection::FRAMES,
     connection::MESSAGE,
+    connection::TERSE,
     connection::DELTA,
     rows::ROW,
     rows::VERSION_ROW,

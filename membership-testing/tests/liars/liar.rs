@@ -93,7 +93,7 @@ impl Machine for Liar {
             let mut header = Header::new(self.cluster, me, self.instance);
             header.table_id = Some(view.table_id());
             header.version = view.version();
-            header.digest = view.digest();
+            header.digest = view.short_digest();
             let mut ctl = Ctl {
                 which: self.which,
                 now: now.mono,

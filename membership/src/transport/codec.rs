@@ -1,12 +1,15 @@
-//! Messages as bytes: one byte that names the encoding, then the header, then the body.
+//! Messages as bytes: the [header](super::header), the first bits of which name the encoding, then
+//! the body.
 //!
-//! Header and body are in postcard's wire format; rows in it are the stored text itself. The files
-//! in `tests/corpus` freeze this encoding.
+//! Here every header is whole, so that a message needs nothing else to be understood. The TCP
+//! transport leaves out what the handshake of a connection has fixed, and adds it again.
+//!
+//! The parts of the header and the body are in postcard's wire format; rows in it are the stored
+//! text itself. The files in `tests/corpus` freeze this encoding.
 
 use membership_core::protocol::{Header, Message};
 
-/// The first byte of every encoded message.
-const ENCODING: u8 = 1;
+use super::header;
 
 /// A message cannot be encoded. This does not happen with messages that the protocol makes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +17,7 @@ const ENCODING: u8 = 1;
 pub struct EncodeError(String);
 
 impl EncodeError {
-    fn new(error: postcard::Error) -> Self {
+    pub(super) fn new(error: postcard::Error) -> Self {
         Self(error.to_string())
     }
 }
@@ -29,13 +32,16 @@ pub enum DecodeError {
     /// Damaged, or not from this library.
     #[error("damaged message: {0}")]
     Damaged(String),
+    /// Its header leaves out what a handshake fixed, and this is not the connection of one.
+    #[error("the header of the message is incomplete without its connection")]
+    Incomplete,
     /// A message, and more bytes after it.
     #[error("{0} bytes too many after the message")]
     Trailing(usize),
 }
 
 impl DecodeError {
-    fn damaged(error: postcard::Error) -> Self {
+    pub(super) fn damaged(error: postcard::Error) -> Self {
         Self::Damaged(error.to_string())
     }
 }
@@ -56,15 +62,7 @@ pub fn encode(header: &Header, body: &Message) -> Result<Vec<u8>, EncodeError> {
 /// # Errors
 /// [`DecodeError`]; disconnect the sender.
 pub fn decode(bytes: &[u8]) -> Result<(Header, Message), DecodeError> {
-    let Some((encoding, rest)) = bytes.split_first() else {
-        return Err(DecodeError::damaged(
-            postcard::Error::DeserializeUnexpectedEnd,
-        ));
-    };
-    if *encoding != ENCODING {
-        return Err(DecodeError::Encoding(*encoding));
-    }
-    let (header, rest) = postcard::take_from_bytes(rest).map_err(DecodeError::damaged)?;
+    let (header, rest) = header::take(bytes, None)?;
     let (body, rest) = postcard::take_from_bytes(rest).map_err(DecodeError::damaged)?;
     if rest.is_empty() {
         Ok((header, body))
@@ -73,12 +71,10 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Message), DecodeError> {
     }
 }
 
-/// The first part of an encoded message: the encoding and the header, which differ from receiver to
-/// receiver. The first part and [`encode_body`] together are equal to [`encode`].
+/// The first part of an encoded message: the header, which differs from receiver to receiver. The
+/// first part and [`encode_body`] together are equal to [`encode`].
 pub(super) fn encode_header(header: &Header) -> Result<Vec<u8>, EncodeError> {
-    let mut bytes = Vec::with_capacity(96);
-    bytes.push(ENCODING);
-    postcard::to_extend(header, bytes).map_err(EncodeError::new)
+    header::put(header, None)
 }
 
 /// The second part of an encoded message.

@@ -14,7 +14,8 @@ use super::{DeliverError, EncodedMessage, Inbox, Lane, SendFailure};
 
 /// A longer message is decoded on a thread of its own: 10,000 rows take tens of milliseconds.
 const DECODE_ASIDE: usize = 256 * 1024;
-/// The longest message of the queue of probes; theirs have some 100 bytes.
+/// The longest message of the queue of probes; theirs have some 100 bytes
+/// with whole headers.
 const SMALL: usize = 4096;
 /// After so many probes and answers a view has its turn.
 const IN_A_ROW: usize = 64;

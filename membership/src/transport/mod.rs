@@ -17,6 +17,10 @@
 //! transport  send(to, bytes)   ->    deliver(bytes)    your connections, or TcpTransport
 //! ```
 //!
+//! The bytes of a message are whole: no connection and no other message is needed to understand them.
+//! [`TcpTransport`] sends fewer, because the handshake has told both ends most of each header, and
+//! delivers whole ones.
+//!
 //! A layer between the two, for example one that encrypts, is a `Transport` that wraps another: it
 //! changes the bytes in `send`, and gives the inner transport an `Inbox` that changes them back, and
 //! passes on both kinds of reports.
@@ -39,6 +43,7 @@ mod ask;
 mod codec;
 mod encoded;
 mod error;
+mod header;
 mod hello;
 mod inbox;
 mod messages;

@@ -10,7 +10,7 @@ use membership::protocol::{Destination, Header, MIN_PROTOCOL_VERSION, Message, P
 use membership::transport::{
     Encoder, Hello, Inbound, MessageInbox, Messages, TcpConfig, TcpTransport, Transport, encode,
 };
-use membership::{ClusterKeys, ClusterProof, ClusterView, InstanceId, SiloAddress};
+use membership::{ClusterKeys, ClusterProof, ClusterView, InstanceId, SiloAddress, TableId};
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::Ed25519KeyPair;
@@ -139,6 +139,7 @@ pub struct Introduction {
     pub fingerprint: Option<u64>,
     pub proofs: Vec<ClusterProof>,
     pub secret: Option<ClusterProof>,
+    pub table_id: Option<TableId>,
 }
 
 impl Introduction {
@@ -151,6 +152,7 @@ impl Introduction {
             fingerprint: None,
             proofs: Vec::new(),
             secret: None,
+            table_id: None,
         }
     }
 
@@ -177,6 +179,7 @@ impl Introduction {
             self.fingerprint,
             &self.proofs,
             self.secret,
+            self.table_id,
         );
         let mut bytes = MARK.to_vec();
         bytes.extend(frame(HELLO, &postcard::to_stdvec(&content).unwrap()));
@@ -308,7 +311,7 @@ impl Newcomer {
         header.to = Some(to);
         header.table_id = Some(view.table_id());
         header.version = view.version();
-        header.digest = view.digest();
+        header.digest = view.short_digest();
         header
     }
 

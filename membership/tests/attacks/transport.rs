@@ -114,7 +114,7 @@ impl TappedTransport {
         header.to = Some(to);
         header.table_id = Some(view.table_id());
         header.version = view.version();
-        header.digest = view.digest();
+        header.digest = view.short_digest();
         header
     }
 

@@ -1,14 +1,15 @@
 //! Messages and their answers.
 
-use membership::protocol::{Destination, LinkId, Message};
+use membership::protocol::{Destination, Header, LinkId, Message};
 use membership::transport::{
     Hello, MessageInbox, TcpConfig, TcpTransport, Transport, TransportError,
 };
-use membership::{ClusterName, InstanceId};
+use membership::{ClusterName, InstanceId, SiloAddress, TableId};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-use super::support::{DEADLINE, Peer, answer, any_port};
+use super::support::{DEADLINE, Peer, acquaint, answer, any_port};
 
 #[tokio::test]
 async fn a_probe_and_its_answer() {
@@ -32,6 +33,52 @@ async fn a_probe_and_its_answer() {
     answer(&mut a).await;
     assert_eq!(b.message().await.2, Message::ProbeAck { nonce: 7 });
     assert_eq!(b.transport.stats().dialled, 1);
+}
+
+/// What the handshake has fixed is not said again.
+#[tokio::test]
+async fn a_probe_and_its_answer_have_some_twenty_bytes() {
+    let (mut a, mut b) = (Peer::new(1).await, Peer::new(2).await);
+    acquaint(&[&a, &b]);
+    let say = |from: &Peer, to: &Peer, over, body| {
+        let mut header = from.header();
+        (header.to, header.table_id) = (Some(to.me), Some(TableId::new(7)));
+        (header.version, header.digest) = (300, u64::MAX);
+        let message = from.encoder.encode(&header, &Arc::new(body)).unwrap();
+        from.transport.send(over, message);
+        header
+    };
+    let nonce = u64::from(u32::MAX);
+    let said = say(
+        &a,
+        &b,
+        Destination::Endpoint(b.endpoint()),
+        Message::Probe { nonce },
+    );
+    let (link, heard, _) = b.message().await;
+    assert_eq!(heard, said, "it arrives whole");
+    let over = Destination::Link(link);
+    let said = say(&b, &a, over, Message::ProbeAck { nonce });
+    assert_eq!(a.message().await.1, said);
+    for peer in [&a, &b] {
+        let stats = peer.until(|s| s.bytes_sent == s.bytes_received).await;
+        assert_eq!((stats.bytes_sent, stats.sent), (22, 1));
+    }
+    // Another sender, receiver or table than those of the handshake is said.
+    for change in [
+        |h: &mut Header| h.from = SiloAddress::at(h.from.endpoint(), 9),
+        |h: &mut Header| h.instance = InstanceId::new(9),
+        |h: &mut Header| h.to = None,
+        |h: &mut Header| h.table_id = Some(TableId::new(8)),
+        |h: &mut Header| h.cluster = 9,
+    ] {
+        let mut header = said.clone();
+        change(&mut header);
+        let body = Arc::new(Message::ProbeAck { nonce });
+        let message = b.encoder.encode(&header, &body).unwrap();
+        b.transport.send(over, message);
+        assert_eq!(a.message().await.1, header);
+    }
 }
 
 #[tokio::test]

@@ -236,6 +236,7 @@ pub fn hello(
         None::<u64>,
         proofs,
         None::<[u8; 32]>,
+        None::<membership::TableId>,
         key.prove(&parts),
     );
     let content = postcard::to_stdvec(&content).unwrap();

@@ -15,7 +15,7 @@ fn here() -> (Ctx, Disseminator) {
     (ctx, Disseminator::default())
 }
 
-fn header(version: u64, digest: u128) -> Header {
+fn header(version: u64, digest: u64) -> Header {
     let (from, table_id) = (silo(2), Some(TableId::new(1)));
     Header {
         cluster: 0,

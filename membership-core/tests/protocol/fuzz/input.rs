@@ -54,7 +54,7 @@ impl World {
         let mut header = header(from, instance(from), to);
         header.table_id = Some(TableId::new(1));
         header.version = self.table.version();
-        header.digest = self.table.rows.digest();
+        header.digest = self.table.rows.digest() as u64;
         match self.rng.below(20) {
             0 => header.cluster = self.rng.next(),
             1 => header.protocol = self.rng.number() as u16,
@@ -62,7 +62,7 @@ impl World {
             3 => header.table_id = None,
             4 => header.table_id = Some(TableId::new(9)),
             5 => header.version = self.rng.number(),
-            6 => header.digest = u128::from(self.rng.next()),
+            6 => header.digest = self.rng.next(),
             _ => {}
         }
         header

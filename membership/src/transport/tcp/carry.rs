@@ -15,8 +15,9 @@ use super::frame::{self, Assembler, CHUNK, FrameError, Kind, Taken};
 use super::link::Link;
 use super::roll::Standing;
 use super::shared::{Phase, Shared};
+use super::terse;
 use crate::transport::tls::Secret;
-use crate::transport::{DeliverError, EncodedMessage, Inbox};
+use crate::transport::{DecodeError, DeliverError, EncodedMessage, Inbox};
 
 /// How long the last bytes may take to arrive after this side closed the connection.
 const LAST_BYTES: Duration = Duration::from_millis(250);
@@ -161,6 +162,11 @@ async fn try_read(
             Taken::Dropped => add(&shared.counters.dropped_of_others, 1),
             // Boxed, so that idle connections, of which there are many, need no memory for it.
             Taken::Message(bytes) => Box::pin(deliver(shared, link, bytes, inbox)).await?,
+            Taken::Terse(bytes) => {
+                let bytes = terse::restore(&bytes, &link.agreed.received);
+                let bytes = bytes.map_err(|error| damaged(link, &error))?;
+                Box::pin(deliver(shared, link, bytes, inbox)).await?;
+            }
         }
         if assembler.is_late() {
             return Err(FrameError::Garbage("a long message that takes too long"));
@@ -179,14 +185,16 @@ async fn deliver(
         .deliver(link.id, link.peer, bytes.into())
         .await
         .map_err(|error| match error {
-            DeliverError::Damaged(error) => {
-                tracing::debug!(link = link.id.0, %error, "damaged message");
-                FrameError::Garbage("a damaged message")
-            }
+            DeliverError::Damaged(error) => damaged(link, &error),
             DeliverError::Stopped => FrameError::Stopped,
         })?;
     add(&shared.counters.received, 1);
     Ok(())
+}
+
+fn damaged(link: &Link, error: &DecodeError) -> FrameError {
+    tracing::debug!(link = link.id.0, %error, "damaged message");
+    FrameError::Garbage("a damaged message")
 }
 
 async fn write<W: AsyncWrite + Unpin>(
@@ -224,7 +232,7 @@ async fn write<W: AsyncWrite + Unpin>(
             }
         }
         for item in &batch.short {
-            frame::put(&mut buffer, Kind::Message, &[item.head(), item.body()]);
+            terse::put(&mut buffer, item, &link.agreed.sent);
         }
         if batch.close {
             frame::put(&mut buffer, Kind::Close, &[]);

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::counters::add;
-use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
+use super::handshake::{self, Agreed, HandshakeError, Introduction, Me, Secured};
 use super::link::Besides;
 use super::refusals::Refusal;
 use super::roll::Standing;
@@ -46,10 +46,17 @@ pub(super) struct Connection {
     pub(super) keys: ClusterKeys,
     /// What else it was believed for.
     pub(super) besides: Besides,
+    /// What messages need not repeat.
+    pub(super) agreed: Agreed,
 }
 
 impl Connection {
-    fn new(mut stream: Stream, secured: Option<&Secured>, me: &Me, peer: &Introduction) -> Self {
+    fn new(
+        mut stream: Stream,
+        secured: Option<&Secured>,
+        me: &Me,
+        (peer, agreed): (Introduction, Agreed),
+    ) -> Self {
         stream.trust();
         let (reader, writer) = split(stream);
         Self {
@@ -57,13 +64,14 @@ impl Connection {
             writer,
             advertise: peer.advertise,
             instance: peer.instance,
-            peer: Secured::identity(secured, peer),
+            peer: Secured::identity(secured, &peer),
             standing: me.roll.standing(peer.instance),
             keys: me.cluster_keys(),
             besides: Besides {
                 certificate: secured.is_some_and(|s| s.peer == Proven::Certificate),
                 secret: me.secret.clone(),
             },
+            agreed,
         }
     }
 }
@@ -111,7 +119,7 @@ async fn introduce(
             taken(secured, |stream| Stream::Secured(Box::new(stream)))
         }
     };
-    let peer = handshake::dial(&mut stream, me, secured.as_ref())
+    let introduced = handshake::dial(&mut stream, me, secured.as_ref())
         .await
         .map_err(|error| {
             if let Some(refusal) = Refusal::of(&error) {
@@ -120,7 +128,7 @@ async fn introduce(
             }
             SendFailure::new(error.to_string())
         })?;
-    Ok(Connection::new(stream, secured.as_ref(), me, &peer))
+    Ok(Connection::new(stream, secured.as_ref(), me, introduced))
 }
 
 /// Why the system made no connection. It alone knows whether a process listens there: what comes
@@ -229,19 +237,19 @@ async fn be_introduced(
         }
     };
     let result = answer(shared, &mut stream, secured.as_ref()).await;
-    let (me, peer) = result.map_err(Refused::Handshake)?;
-    Ok(Connection::new(stream, secured.as_ref(), &me, &peer))
+    let (me, introduced) = result.map_err(Refused::Handshake)?;
+    Ok(Connection::new(stream, secured.as_ref(), &me, introduced))
 }
 
 async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     stream: &mut S,
     secured: Option<&Secured>,
-) -> Result<(Me, Introduction), HandshakeError> {
+) -> Result<(Me, (Introduction, Agreed)), HandshakeError> {
     // As late as possible: the view may be newer than it was when the connection was made.
     let me = shared.me().ok_or(HandshakeError::TooEarly)?;
-    let peer = handshake::accept(stream, &me, secured).await?;
-    Ok((me, peer))
+    let introduced = handshake::accept(stream, &me, secured).await?;
+    Ok((me, introduced))
 }
 
 /// The handshake of an incoming connection.

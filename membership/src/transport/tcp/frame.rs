@@ -17,7 +17,7 @@ pub(super) const CHUNK: usize = 64 * 1024;
 pub(super) const MAX_FRAME: usize = 256 * 1024;
 
 /// The longest message of somebody who is not alive in the confirmed view: probes and answers have
-/// some 100 bytes.
+/// some 20 bytes.
 pub(super) const MAX_FROM_OTHERS: usize = 4096;
 
 /// How long a long message may take from its first piece to its last.
@@ -44,6 +44,8 @@ pub(super) enum Kind {
     /// The sender closes this connection, and is well: it has no more use for it. The last frame. A
     /// connection that ends without it may have ended with its process.
     Close = 7,
+    /// A whole message, of whose header everything is left out that the handshake fixed.
+    Terse = 8,
 }
 
 impl Kind {
@@ -57,6 +59,7 @@ impl Kind {
             Self::Ping,
             Self::Pong,
             Self::Close,
+            Self::Terse,
         ]
         .into_iter()
         .find(|k| *k as u8 == byte)
@@ -141,6 +144,8 @@ pub(super) enum Taken {
     Nothing,
     /// A message is complete.
     Message(Vec<u8>),
+    /// The same, without what the handshake fixed.
+    Terse(Vec<u8>),
     /// A message is not heard: it is too long for its sender. Told once for each.
     Dropped,
     /// The other side asks for a `Pong`.
@@ -256,7 +261,8 @@ impl Assembler {
         let skip = !is_whole || !is_member || self.is_skipping();
         let message = match kind {
             Kind::Message if is_whole => Some(content),
-            Kind::Message => return Ok(Taken::Dropped),
+            Kind::Terse if is_whole => return Ok(Taken::Terse(content)),
+            Kind::Message | Kind::Terse => return Ok(Taken::Dropped),
             Kind::Start if skip => {
                 self.skip(Some(&content), length.saturating_sub(4))?;
                 return Ok(Taken::Dropped);

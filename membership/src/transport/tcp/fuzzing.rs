@@ -8,12 +8,14 @@ use std::task::{Context, Poll, Waker};
 
 use membership_core::{ClusterKeys, ClusterName, ClusterView, InstanceId};
 
-use super::frame::{self, Assembler, CHUNK, Kind, Taken};
-use super::handshake::{self, HandshakeError, Introduction, Me, Secured};
+use super::frame::{self, Assembler, CHUNK, FrameError, Taken};
+use super::handshake::{self, Agreed, HandshakeError, Introduction, Me, Secured};
 use super::roll::Roll;
-use super::{carry, config::TcpConfig};
+use super::{carry, config::TcpConfig, terse};
+use crate::transport::header::Fixed;
 use crate::transport::tls::{Proven, judge_certificates, parse_secret, read_pem};
-use crate::transport::{EncodedMessage, Hello, SiloKey};
+use crate::transport::{DecodeError, EncodedMessage, Hello, SiloKey};
+use membership_core::protocol::Header;
 
 /// What ties proofs to the connections here: all of them are the same one.
 const BINDING: [u8; 32] = [5; 32];
@@ -101,32 +103,69 @@ impl End {
 fn heard(
     all: &[u8],
     (left, said): (&[u8], Vec<u8>),
-    result: Option<Result<Introduction, HandshakeError>>,
+    result: Option<Result<(Introduction, Agreed), HandshakeError>>,
 ) -> Heard {
     let result = result.unwrap_or(Err(HandshakeError::Dismissed));
     Heard {
         peer: result
-            .map(|peer| (peer.advertise, peer.instance))
+            .map(|(peer, _)| (peer.advertise, peer.instance))
             .map_err(|error| error.to_string()),
         said,
         taken: all.len() - left.len(),
     }
 }
 
-/// Reads frames after the handshake, as a connection of a member or of somebody else does: gives each message to `each`, and
-/// returns why the connection ends.
-pub fn read(mut bytes: &[u8], is_member: bool, mut each: impl FnMut(Vec<u8>)) -> String {
+/// What a handshake has fixed: what this header says.
+#[derive(Clone, Debug)]
+pub struct Handshaken(Fixed);
+
+impl From<&Header> for Handshaken {
+    fn from(header: &Header) -> Self {
+        Self(Fixed {
+            cluster: header.cluster,
+            protocol: header.protocol,
+            from: header.from,
+            instance: header.instance,
+            to: header.to,
+            table_id: header.table_id,
+        })
+    }
+}
+
+impl Handshaken {
+    /// The whole message that the content of a terse frame means.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn restore(&self, content: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        terse::restore(content, &self.0)
+    }
+}
+
+/// Reads frames after the handshake, as a connection of a member or of somebody else does: gives
+/// each message to `each`, and returns why the connection ends.
+pub fn read(
+    mut bytes: &[u8],
+    is_member: bool,
+    handshake: &Handshaken,
+    mut each: impl FnMut(Vec<u8>),
+) -> String {
     let limit = TcpConfig::default().max_message_bytes;
     let ends = async {
         let mut assembler = Assembler::default();
         loop {
             let next = frame::next(&mut bytes, &mut assembler, limit, || is_member);
-            if let (_, Taken::Message(message)) = next.await? {
-                each(message);
+            match next.await?.1 {
+                Taken::Message(message) => each(message),
+                Taken::Terse(content) => match handshake.restore(&content) {
+                    Ok(message) => each(message),
+                    Err(_) => return Err(FrameError::Garbage("a damaged message")),
+                },
+                Taken::Nothing | Taken::Dropped | Taken::Ping => {}
             }
         }
     };
-    let ends: Option<Result<std::convert::Infallible, frame::FrameError>> = now(ends);
+    let ends: Option<Result<std::convert::Infallible, FrameError>> = now(ends);
     match ends {
         Some(Err(error)) => error.to_string(),
         None => "it waits, although all bytes are there".to_owned(),
@@ -135,11 +174,10 @@ pub fn read(mut bytes: &[u8], is_member: bool, mut each: impl FnMut(Vec<u8>)) ->
 
 /// The frames of one message, as a connection sends them.
 #[must_use]
-pub fn write(message: &EncodedMessage) -> Vec<u8> {
+pub fn write(message: &EncodedMessage, handshake: &Handshaken) -> Vec<u8> {
     let mut frames = Vec::new();
     if message.len() <= CHUNK {
-        let parts: [&[u8]; 2] = [message.head(), message.body()];
-        frame::put(&mut frames, Kind::Message, &parts);
+        terse::put(&mut frames, message, &handshake.0);
     } else {
         for from in (0..message.len()).step_by(CHUNK) {
             carry::put_piece(&mut frames, message, from);

@@ -9,6 +9,7 @@
 //! A proof is tied to the connection, to the side, to the cluster and to who says it, so that
 //! nobody can relay, reflect or repeat it.
 
+mod agreed;
 mod error;
 
 use std::net::SocketAddr;
@@ -16,11 +17,13 @@ use std::sync::Arc;
 
 use membership_core::protocol::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, PeerIdentity};
 use membership_core::{
-    ClusterKeys, ClusterName, ClusterProof, ClusterView, InstanceId, SiloAddress,
+    ClusterKeys, ClusterName, ClusterProof, ClusterView, InstanceId, SiloAddress, TableId,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+pub(super) use self::agreed::Agreed;
+use self::error::readable;
 pub(super) use self::error::{Claim, HandshakeError};
 use super::frame::{self, FrameError, Kind};
 use super::roll::{Roll, Standing};
@@ -29,15 +32,13 @@ use crate::transport::tls::{Binding, KeyProof, Proven, SiloKey};
 
 /// The first bytes in each direction. Not text, so that no text protocol begins like this.
 pub(super) const MARK: [u8; 8] = *b"\x93silo\r\n\x01";
-/// The longest handshake frame. A hello of this build has at most 300 bytes.
+/// The longest handshake frame. A hello of this build has at most 400 bytes.
 const MAX_HELLO: usize = 2048;
 /// What a proof is about: the cluster keys of the table, or the secret beside it.
 const TABLE: &[u8] = b"table";
 const SECRET: &[u8] = b"secret";
 /// What a process signs whose key TLS has not proven.
 const KEY: &[u8] = b"key";
-/// The longest reason of the other side that is shown.
-const MAX_REASON_CHARS: usize = 200;
 
 /// The versions of one side, oldest and newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,9 @@ pub(super) struct Introduction {
     pub(super) proofs: Vec<ClusterProof>,
     /// Proof of having the secret.
     pub(super) secret: Option<ClusterProof>,
+    /// The table of its confirmed view: only of the side that accepted, because the other one does
+    /// not know yet whom it tells.
+    pub(super) table_id: Option<TableId>,
 }
 
 /// What this silo knows when a handshake begins.
@@ -155,6 +159,7 @@ impl Me {
         let proofs = prove(TABLE, &self.cluster_keys());
         let secret = self.secret.as_ref().map(|keys| prove(SECRET, keys));
         let secret = secret.unwrap_or_default();
+        let told = self.view.as_ref().filter(|_| side == Side::Accepted);
         Introduction {
             advertise,
             instance,
@@ -162,6 +167,7 @@ impl Me {
             fingerprint: secured.is_none().then(|| self.cluster.fingerprint()),
             proofs,
             secret: secret.first().copied(),
+            table_id: told.map(ClusterView::table_id),
         }
     }
 
@@ -288,23 +294,24 @@ pub(super) fn encode(
     Ok(bytes)
 }
 
-/// Decodes and judges the content of a hello frame of the given side.
+/// Decodes and judges the content of a hello frame of the given side. Gives the newest protocol
+/// version that both know, too.
 pub(super) fn check(
     content: &[u8],
     me: &Me,
     side: Side,
     secured: Option<&Secured>,
-) -> Result<Introduction, HandshakeError> {
+) -> Result<(Introduction, u16), HandshakeError> {
     let (theirs, rest) = postcard::take_from_bytes::<Versions>(content)?;
     let (peer, rest) = postcard::take_from_bytes::<Introduction>(rest)?;
     // What follows otherwise are fields of newer builds.
     let shows_key = secured.is_some_and(|s| s.peer == Proven::Certificate);
     let key = shows_key.then(|| postcard::from_bytes::<KeyProof>(rest));
     me.judge(&peer, key.transpose()?.as_ref(), side, secured)?;
-    if Versions::MINE.common(theirs).is_none() {
-        return Err(HandshakeError::Version { theirs });
+    match Versions::MINE.common(theirs) {
+        Some(protocol) => Ok((peer, protocol)),
+        None => Err(HandshakeError::Version { theirs }),
     }
-    Ok(peer)
 }
 
 /// The side that dialled: sends first.
@@ -312,7 +319,7 @@ pub(super) async fn dial<S>(
     stream: &mut S,
     me: &Me,
     secured: Option<&Secured>,
-) -> Result<Introduction, HandshakeError>
+) -> Result<(Introduction, Agreed), HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -325,7 +332,9 @@ where
     if !matches!(stream.read(&mut first).await, Ok(1)) {
         return Err(HandshakeError::Dismissed);
     }
-    read(stream, first[0], me, Side::Accepted, secured).await
+    let (peer, protocol) = read(stream, first[0], me, Side::Accepted, secured).await?;
+    let agreed = Agreed::new(me, Side::Dialled, protocol, &mine, &peer);
+    Ok((peer, agreed))
 }
 
 /// The side that accepted: reads first. It answers those alone whom it believes.
@@ -333,17 +342,19 @@ pub(super) async fn accept<S>(
     stream: &mut S,
     me: &Me,
     secured: Option<&Secured>,
-) -> Result<Introduction, HandshakeError>
+) -> Result<(Introduction, Agreed), HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let first = stream.read_u8().await?;
     let result = read(stream, first, me, Side::Dialled, secured).await;
-    let bytes = match &result {
-        Ok(_) => {
+    let (bytes, result) = match result {
+        Ok((peer, protocol)) => {
             let mine = me.introduce(Side::Accepted, secured);
             let key = me.prove_key(Side::Accepted, secured);
-            encode(Versions::MINE, &mine, key.as_ref())?
+            let agreed = Agreed::new(me, Side::Accepted, protocol, &mine, &peer);
+            let bytes = encode(Versions::MINE, &mine, key.as_ref())?;
+            (bytes, Ok((peer, agreed)))
         }
         // It has proven who it is, so it may know.
         Err(HandshakeError::Version { theirs }) => {
@@ -354,9 +365,9 @@ where
             );
             let mut bytes = MARK.to_vec();
             frame::put(&mut bytes, Kind::Refuse, &[reason.as_bytes()]);
-            bytes
+            (bytes, Err(HandshakeError::Version { theirs }))
         }
-        Err(_) => Vec::new(),
+        Err(error) => (Vec::new(), Err(error)),
     };
     stream.write_all(&bytes).await?;
     stream.flush().await?;
@@ -372,7 +383,7 @@ async fn read<S: AsyncRead + Unpin>(
     me: &Me,
     side: Side,
     secured: Option<&Secured>,
-) -> Result<Introduction, HandshakeError> {
+) -> Result<(Introduction, u16), HandshakeError> {
     let mut byte = first;
     // Byte by byte, so that another protocol is refused at its first byte.
     for (i, expected) in MARK.iter().enumerate() {
@@ -390,19 +401,6 @@ async fn read<S: AsyncRead + Unpin>(
         ))),
         _ => Err(FrameError::Garbage("something before the hello").into()),
     }
-}
-
-/// Text of the other side, made safe for a log: without what ends a line, controls a terminal or
-/// turns the direction of text.
-fn readable(text: &str) -> String {
-    let controls = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars()
-        .take(MAX_REASON_CHARS)
-        .map(|c| if controls(c) { '\u{fffd}' } else { c })
-        .collect()
 }
 
 fn canonical(endpoint: SocketAddr) -> SocketAddr {

@@ -10,6 +10,7 @@ use membership_core::{ClusterKeys, InstanceId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::handshake::Agreed;
 use super::queue::Queue;
 use super::recent::Recent;
 use super::roll::Standing;
@@ -60,6 +61,8 @@ pub(super) struct Link {
     /// before.
     pub(super) life: Duration,
     besides: Besides,
+    /// What messages need not repeat.
+    pub(super) agreed: Agreed,
 }
 
 /// What a peer has shown besides its key.
@@ -90,6 +93,8 @@ pub(super) struct Ends {
     pub(super) standing: Standing,
     pub(super) keys: ClusterKeys,
     pub(super) besides: Besides,
+    /// What the handshake has fixed.
+    pub(super) agreed: Agreed,
 }
 
 impl Link {
@@ -115,6 +120,7 @@ impl Link {
             age: AtomicU64::new(millis(ends.age)),
             life: ends.life,
             besides: ends.besides,
+            agreed: ends.agreed,
         };
         link.close_when_idle_for(ends.idle);
         link

@@ -7,8 +7,9 @@
 //! From the top: `accept` and `routes` decide which connection carries what, `carry` reads and
 //! writes one connection, `connect` makes one, `handshake` decides whether to believe its other
 //! end, `shared` knows them all, `link` is one of them. `roll` is what the confirmed view says of
-//! their other ends, `refusals` warns of silos that are refused for a secret or a certificate,
-//! and `check` looks for them when this silo's own have changed.
+//! their other ends, `refusals` warns of silos that are refused for a secret or a certificate, and
+//! `check` looks for them when this silo's own have changed. `terse` leaves out of messages what the
+//! handshake fixed.
 //! `sources`, `turns` and `recent` bound the handshakes of others.
 
 mod accept;
@@ -30,6 +31,7 @@ mod routes;
 mod shared;
 mod sources;
 mod stream;
+mod terse;
 #[cfg(test)]
 mod tests;
 mod turns;

@@ -314,6 +314,7 @@ impl Shared {
             standing: connection.standing,
             keys: connection.keys.clone(),
             besides: connection.besides.clone(),
+            agreed: connection.agreed.clone(),
         }
     }
 

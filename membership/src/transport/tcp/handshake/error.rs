@@ -5,6 +5,9 @@ use std::net::SocketAddr;
 use super::Versions;
 use crate::transport::tcp::frame::FrameError;
 
+/// The longest reason of the other side that is shown.
+const MAX_REASON_CHARS: usize = 200;
+
 /// Who the other side has shown to be, where its secret or certificate is missing or wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::transport::tcp) enum Claim {
@@ -71,4 +74,17 @@ impl From<std::io::Error> for HandshakeError {
     fn from(error: std::io::Error) -> Self {
         Self::Frame(error.into())
     }
+}
+
+/// Text of the other side, made safe for a log: without what ends a line, controls a terminal or
+/// turns the direction of text.
+pub(super) fn readable(text: &str) -> String {
+    let controls = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .take(MAX_REASON_CHARS)
+        .map(|c| if controls(c) { '\u{fffd}' } else { c })
+        .collect()
 }

@@ -51,6 +51,7 @@ fn handshakes() {
         fingerprint: Some(me().cluster.fingerprint()),
         proofs: Vec::new(),
         secret: None,
+        table_id: None,
         ..introduction()
     };
     let first = handshake::encode(Versions { min: 1, max: 1 }, &plain, None).unwrap();
@@ -60,7 +61,7 @@ fn handshakes() {
     assert_eq!(hello.get(13..), now.get(13..));
     assert_eq!(
         handshake::check(&first[13..], &me(), Side::Dialled, None).unwrap(),
-        plain
+        (plain, 1)
     );
 
     let mut refusal = MARK.to_vec();
@@ -125,7 +126,7 @@ fn a_newer_hello_is_understood_or_refused_by_its_versions() {
     let check = |bytes: &[u8]| handshake::check(bytes, &me(), Side::Dialled, None);
     let newer = handshake::encode(Versions { min: 1, max: 9 }, &plain, None).unwrap();
     let with_more_fields = [&newer[13..], b"and more"].concat();
-    assert_eq!(check(&with_more_fields).unwrap(), plain);
+    assert_eq!(check(&with_more_fields).unwrap(), (plain.clone(), 1));
     // Who is not believed is not told the versions either.
     let alien = handshake::encode(Versions { min: 2, max: 9 }, &plain, None).unwrap();
     let stranger = handshake::encode(Versions { min: 2, max: 9 }, &introduction(), None).unwrap();

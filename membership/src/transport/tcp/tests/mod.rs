@@ -1,9 +1,10 @@
-//! The frozen corpus, damaged bytes, and queues.
+//! The frozen corpus, damaged bytes, queues, and what messages leave out.
 
 mod corpus;
 mod damage;
 mod proofs;
 mod queues;
+mod terse;
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn header() -> Header {
     header.to = Some(silo("[2001:db8::1]:65535@9007199254740992"));
     header.table_id = Some(TableId::new(u128::MAX));
     header.version = 300;
-    header.digest = 1 << 100;
+    header.digest = 1 << 60;
     header
 }
 
@@ -282,6 +283,7 @@ fn introduction() -> Introduction {
         fingerprint: None,
         proofs: vec![[3; 32], [4; 32]],
         secret: Some([5; 32]),
+        table_id: Some(TableId::new(u128::MAX)),
     }
 }
 

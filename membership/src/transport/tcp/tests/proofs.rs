@@ -15,12 +15,17 @@ fn silo(cluster: &str, instance: u128) -> Me {
     let advertise: SocketAddr = "10.0.3.9:7100".parse().unwrap();
     let cluster = cluster.parse().unwrap();
     let mut me = Me::from(&Hello::new(cluster, advertise, InstanceId::new(instance)));
+    me.view = Some(view(7));
+    me
+}
+
+/// A table without rows.
+pub(super) fn view(table_id: u128) -> ClusterView {
     let settings = SharedSettings::default();
     let key = ClusterKey::new([7; 32]);
-    let row = InitializeRequest::new(TableId::new(7), settings, key).version_row();
+    let row = InitializeRequest::new(TableId::new(table_id), settings, key).version_row();
     let snapshot = Snapshot::new(row.token(&[]), row, Rows::new());
-    me.view = Some(ClusterView::confirmed(snapshot, None));
-    me
+    ClusterView::confirmed(snapshot, None)
 }
 
 fn link(peer: u128, binding: u8) -> Secured {
@@ -39,7 +44,7 @@ fn hello(from: &Me, binding: u8) -> Vec<u8> {
 #[test]
 fn a_newcomer_proves_that_it_has_read_the_table() {
     let (a, b) = (silo("blue", 1), silo("blue", 2));
-    let heard = handshake::check(&hello(&a, 5), &b, Side::Dialled, Some(&link(1, 5))).unwrap();
+    let (heard, _) = handshake::check(&hello(&a, 5), &b, Side::Dialled, Some(&link(1, 5))).unwrap();
     assert_eq!(heard.instance, InstanceId::new(1));
     assert_eq!(
         heard.fingerprint, None,
