@@ -69,6 +69,7 @@ pub use interval::Interval;
 pub use machine::{Machine, MachineFactory};
 pub use network::{Latency, Network};
 pub use rng::Rng;
+pub use size::bytes_on_wire;
 pub use stats::Stats;
 pub use store::UnknownOutcome;
 pub use trace::{Detail, Line, Trace};

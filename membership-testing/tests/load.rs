@@ -1,4 +1,5 @@
-//! P8: the messages of one silo do not grow with the cluster.
+//! P8: the messages of one silo do not grow with the cluster, and in a quiet one they are few and
+//! short.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::Duration;
@@ -46,4 +47,41 @@ fn messages_per_silo_are_constant_up_to_400() {
 #[ignore = "minutes: cargo xtask soak runs it"]
 fn messages_per_silo_are_constant_up_to_1000() {
     Load::compare(peak(100), peak(1_000)).unwrap();
+}
+
+/// Messages and bytes that a silo of a cluster without events sends in a second, on average.
+fn quiet(silos: usize) -> [f64; 2] {
+    let mut cluster = Cluster::builder()
+        .seed(8)
+        .silos(silos)
+        .count_bytes(true)
+        .checks(Vec::new())
+        .build()
+        .unwrap();
+    cluster.run_until_agreed(S(300)).unwrap();
+    cluster.run_for(S(60)).unwrap();
+    let sent = |cluster: &Cluster| {
+        let running = cluster.running().into_iter();
+        running.fold([0, 0], |[messages, bytes], silo| {
+            [
+                messages + cluster.messages_sent(silo),
+                bytes + cluster.bytes_sent(silo),
+            ]
+        })
+    };
+    let before = sent(&cluster);
+    cluster.run_for(S(120)).unwrap();
+    let after = sent(&cluster);
+    [0, 1].map(|i| (after[i] - before[i]) as f64 / 120.0 / silos as f64)
+}
+
+#[test]
+fn a_quiet_silo_sends_little() {
+    for silos in [10, 100] {
+        let [messages, bytes] = quiet(silos);
+        assert!(
+            messages <= 4.1 && bytes <= 100.0,
+            "{silos} silos: {messages:.2} messages and {bytes:.0} bytes a second"
+        );
+    }
 }

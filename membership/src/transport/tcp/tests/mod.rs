@@ -4,6 +4,7 @@ mod corpus;
 mod damage;
 mod proofs;
 mod queues;
+mod sizes;
 mod terse;
 
 use std::time::Duration;
