@@ -220,10 +220,8 @@ fn the_public_rule_counts_in_the_same_way() {
 fn the_only_silo_that_writes_heartbeats_needs_no_second_vote() {
     let t = table(actives(1..=5));
     let alone = |challenged: &[u16]| {
-        let observed = Observed {
-            challenged: challenged.iter().copied().map(silo).collect(),
-            ..Observed::default()
-        };
+        let mut observed = Observed::default();
+        observed.challenged = challenged.iter().copied().map(silo).collect();
         let batch = [called(
             silo(1),
             silo(5),
