@@ -162,7 +162,7 @@ impl Cluster {
     /// between two runs of the loop.
     fn longest_latency(&self) -> Duration {
         let network = &self.network;
-        let mut slowest = network.longest_delay();
+        let mut slowest = network.longest_delay().max(network.longest_between());
         for latency in [network.latency(), network.latency_between(0, 1)] {
             slowest = slowest.max(latency.high).max(latency.slow);
         }
