@@ -168,10 +168,23 @@ mod tests {
         assert_eq!(cache.of(&next).map(|snapshot| snapshot.rows.len()), Some(1));
         cache.committed(&commit, &commit.next_token(b"again"));
         assert_eq!(cache.rows().len(), 1);
+        assert!(
+            cache.of(&commit.expected).is_none(),
+            "the cached snapshot is a later one"
+        );
         let stored = cache.rows().row(&silo).unwrap().clone();
         assert!(cache.row(stored.key(), stored.body()).is_same(&stored));
         assert!(!cache.row(stored.key(), "{}").is_same(&stored));
         cache.clear();
         assert!(cache.latest().is_none() && cache.rows().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_does_not_put_off_the_next_full_read() {
+        let full = FullRead::new(());
+        assert!(!full.is_due());
+        tokio::time::advance(FullRead::<()>::INTERVAL).await;
+        assert!(full.is_due() && full.changed(()).is_due());
+        assert!(!FullRead::new(()).is_due());
     }
 }

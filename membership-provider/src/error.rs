@@ -104,6 +104,8 @@ pub fn gone_since(error: TableError, known: Option<&VersionToken>) -> TableError
 
 #[cfg(test)]
 mod tests {
+    use membership_core::{SharedSettings, TableId, VersionRow};
+
     use super::*;
 
     #[derive(Debug)]
@@ -129,5 +131,19 @@ mod tests {
             ["error sending request", "connection refused"]
         );
         assert_eq!(innermost(&error), "connection refused");
+    }
+
+    #[test]
+    fn a_table_that_was_known_and_is_gone_was_replaced() {
+        use TableErrorKind::{Busy, NotInitialized, TableReplaced};
+        let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
+        let token = row.token(&[]);
+        let gone = |kind, known: Option<&VersionToken>| {
+            let error = TableError::new(kind, Operation::Read, "test", "gone");
+            gone_since(error, known).kind()
+        };
+        assert_eq!(gone(NotInitialized, Some(&token)), TableReplaced);
+        assert_eq!(gone(NotInitialized, None), NotInitialized);
+        assert_eq!(gone(Busy, Some(&token)), Busy);
     }
 }

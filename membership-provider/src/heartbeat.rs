@@ -90,4 +90,12 @@ mod tests {
         written.set("f", 2);
         assert_eq!(written.get("f"), Some(2));
     }
+
+    #[test]
+    fn what_is_learned_late_moves_nothing_back() {
+        let written = LastWritten::new(2);
+        written.learn([("a", 5)]);
+        written.learn([("a", 3), ("b", 1)]);
+        assert_eq!((written.get("a"), written.get("b")), (Some(5), Some(1)));
+    }
 }

@@ -227,6 +227,7 @@ mod tests {
             changed,
             merge_rows(&[stored(1, "other"), stored(3, "c")], &Rows::new())
         );
+        assert_eq!(merge_rows(&now[..1], &changed).len(), 1, "one row is gone");
         assert!(merge_rows::<&str, &str>(&[], &changed).is_empty());
     }
 

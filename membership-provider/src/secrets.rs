@@ -80,3 +80,21 @@ impl fmt::Debug for Secrets {
 pub fn hidden<T>(secret: &Option<T>) -> Option<&'static str> {
     secret.as_ref().map(|_| "…")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_is_shown() {
+        let word = || "hunter2".to_owned();
+        let secrets = Secrets::new([None, Some(String::new()), Some(word())]);
+        assert_eq!(secrets.hide("user:hunter2@host"), "user:…@host");
+        let shown = format!(
+            "{secrets:?} {:?} {:?}",
+            Secret::from(word()),
+            hidden(&Some(word()))
+        );
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}

@@ -240,4 +240,16 @@ mod tests {
         assert!(!valid(hour + Duration::from_nanos(1), hour));
         assert!(!valid(hour, Duration::from_millis(9)));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_ends_and_a_write_may_have_happened() {
+        use TableErrorKind::{OutcomeUnknown, Unavailable};
+        let timeouts = Timeouts::new(Duration::from_secs(1), Duration::from_secs(1));
+        for (writes, kind) in [(true, OutcomeUnknown), (false, Unavailable)] {
+            let began = Instant::now();
+            let error = timeouts.limit("test", writes, std::future::pending::<()>());
+            assert_eq!(error.await.unwrap_err().kind(), kind);
+            assert_eq!(began.elapsed(), timeouts.operation());
+        }
+    }
 }

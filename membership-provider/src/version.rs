@@ -271,4 +271,22 @@ mod tests {
         assert!(decode_version_row(&parts.into_text()).is_err());
         assert_eq!(VersionRowParts::from_object("7"), None);
     }
+
+    #[test]
+    fn unknown_fields_stay_and_replace_none_that_is_known() {
+        let mut parts = VersionRowParts::default();
+        parts.value("version", 3);
+        parts.unknown_fields(r#"{"version":1,"colour":"red"}"#);
+        let text = parts.into_text();
+        assert!(text.contains(r#""colour":"red""#) && text.contains(r#""version":3"#));
+    }
+
+    #[test]
+    fn another_last_commit_is_damage() {
+        let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
+        for commit in [None, Some("another")] {
+            let error = check_last_commit("test", row.clone(), commit).unwrap_err();
+            assert_eq!(error.kind(), TableErrorKind::Damaged);
+        }
+    }
 }
