@@ -201,8 +201,11 @@ fn compared(line: &str) -> String {
         .rsplit_once('|')
         .and_then(|(rest, _)| rest.rsplit_once('|'))
     {
-        Some((rest, last)) if last.contains("passed") => {
-            format!("{rest}|{}", last.replace(|c: char| c.is_ascii_digit(), ""))
+        Some((rest, last)) if last.contains(" passed") => {
+            // A new case passes. One that does not apply any more is a check that is lost.
+            let (passed, others) = last.split_once(" passed").unwrap_or_default();
+            let passed = passed.replace(|c: char| c.is_ascii_digit(), "");
+            format!("{rest}|{passed} passed{others}")
         }
         _ => line.to_owned(),
     }
@@ -301,7 +304,10 @@ fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
 impl Status {
     /// Writes the tables, or compares them.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
-        let runs = runs(&records(root))?;
+        self.compare(root, &runs(&records(root))?)
+    }
+
+    fn compare(&self, root: &Path, runs: &Runs) -> Result<(), Failure> {
         let mut wrong = Vec::new();
         for (name, write) in [
             ("README.md", stores as fn(&str, &Runs) -> _),
@@ -309,7 +315,7 @@ impl Status {
         ] {
             let path = root.join(name);
             let before = fs::read_to_string(&path)?;
-            let after = write(&before, &runs).map_err(|e| Failure::new(format!("{name}: {e}")))?;
+            let after = write(&before, runs).map_err(|e| Failure::new(format!("{name}: {e}")))?;
             let same = before.lines().map(compared).eq(after.lines().map(compared));
             if before == after || (self.check && same) {
                 continue;
@@ -458,6 +464,11 @@ mod tests {
             compared("| redis | 1 | 70 passed, 5 not applicable |"),
             compared("| redis | 1 | **3 of 70 failed** |")
         );
+        assert_ne!(
+            compared("| redis | 1 | 82 passed, 0 not applicable |"),
+            compared("| redis | 1 | 60 passed, 22 not applicable |"),
+            "cases that applied do not apply any more"
+        );
         assert_eq!(compared("no table, 7"), "no table, 7");
     }
 
@@ -470,5 +481,35 @@ mod tests {
             ("redis", 1, 0, 1)
         );
         assert_eq!(run.round_trips, BTreeMap::from([("read".to_owned(), 1)]));
+    }
+
+    #[test]
+    fn a_check_fails_for_another_text_a_failed_case_and_a_part_of_the_cases() {
+        let root = tempfile::tempdir().unwrap();
+        let providers = root.path().join("docs/providers.md");
+        fs::create_dir(root.path().join("docs")).unwrap();
+        fs::write(root.path().join("README.md"), README).unwrap();
+        fs::write(&providers, format!("{BEGIN_ALL}\n{END}\n")).unwrap();
+        let status = |check, whole, run| {
+            let runs = Runs::from([("sqlite".to_owned(), run)]);
+            Status { check, whole }.compare(root.path(), &runs)
+        };
+        assert!(status(true, false, run(5, 0)).is_err(), "not written yet");
+        status(false, false, run(5, 0)).unwrap();
+        status(true, true, run(6, 0)).unwrap();
+        let other = Run {
+            round_trips: BTreeMap::new(),
+            ..run(5, 0)
+        };
+        assert!(status(true, false, other).is_err(), "other round trips");
+        let part = Run {
+            is_part: true,
+            ..run(1, 0)
+        };
+        status(true, false, part.clone()).unwrap();
+        assert!(status(true, true, part).is_err(), "a part");
+        // Also if the documents say so.
+        assert!(status(false, false, run(5, 1)).is_err(), "a failed case");
+        assert!(status(true, false, run(5, 1)).is_err(), "a failed case");
     }
 }

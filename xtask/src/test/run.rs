@@ -218,3 +218,63 @@ fn kill(child: &mut Child) -> Result<String, Failure> {
     child.wait()?;
     Ok("hung, and was killed".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::shares::named;
+    use super::super::summary;
+    use super::*;
+
+    /// A program of tests that lists these tests, and ends with this status when it is run.
+    fn program(folder: &std::path::Path, tests: &str, status: u8) -> Program {
+        let path = folder.join("tests.sh");
+        let script = format!(
+            "#!/bin/sh\ncase \"$*\" in *--ignored*) ;; *--list*) printf '{tests}' ;; *) exit {status} ;; esac\n"
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        Program {
+            package: "toy-store".to_owned(),
+            target: "toy_store".to_owned(),
+            folder: folder.to_owned(),
+            path,
+        }
+    }
+
+    fn outcome(tests: &str, status: u8, limit: Duration) -> Outcome {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = [program(folder.path(), tests, status)];
+        let runner = Runner {
+            limit: Some(limit),
+            ignored_too: false,
+            watched: false,
+            environment: Vec::new(),
+        };
+        let mut output = Output::File(tempfile::tempfile().unwrap());
+        let share = named("toy-store").unwrap();
+        runner.share(share, &programs, &mut output).unwrap()
+    }
+
+    #[test]
+    fn a_share_fails_whose_tests_fail_take_long_or_are_none() {
+        let passed = outcome("one: test\\n", 0, LIMIT);
+        assert_eq!((passed.tests, passed.wrong.len()), (1, 0), "{passed:?}");
+        assert!(summary(&[passed], &[]).is_ok());
+        for (tests, status, limit, why) in [
+            ("one: test\\n", 1, LIMIT, "failed: "),
+            (
+                "one: test\\n",
+                0,
+                Duration::from_nanos(1),
+                "more than its limit",
+            ),
+            ("", 0, LIMIT, "has no tests"),
+        ] {
+            let failed = outcome(tests, status, limit);
+            assert!(failed.wrong.iter().any(|w| w.contains(why)), "{failed:?}");
+            assert!(summary(&[failed], &[]).is_err(), "{why}");
+        }
+    }
+}
