@@ -211,4 +211,16 @@ mod tests {
         s.reset();
         assert_eq!(s.stood_still_for(&silo), Duration::ZERO);
     }
+
+    #[test]
+    fn a_counter_that_goes_back_is_no_sign_of_life() {
+        let settings = SharedSettings::default();
+        let p = settings.i_am_alive_period;
+        let silo = SiloAddress::new([10, 0, 0, 1].into(), 1, 1);
+        let mut s = Staleness::default();
+        for (ms, counter) in [(0, 4), (10_000, 3), (20_000, 4), (30_000, 4)] {
+            s.on_read(at(ms), at(ms), &beats(silo, counter), &[silo], p);
+        }
+        assert!(s.standing_still(at(30_000), &settings).next().is_some());
+    }
 }

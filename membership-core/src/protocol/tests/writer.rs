@@ -553,6 +553,9 @@ fn old_conflicts_do_not_lengthen_waits() {
         }
     }
     assert!(waits[12] <= ms(41), "{waits:?}");
+    // Silos that conflicted with each other must not meet again.
+    let early = |k: usize| waits[k] + ms(5) < ms(40 << k);
+    assert!((0..5).any(early), "no jitter: {waits:?}");
 }
 
 #[test]
