@@ -295,11 +295,12 @@ impl Protocol {
     }
 
     pub(super) fn publish(&mut self) {
-        let withdrawn = self.to_tell_withdrawn.take();
         if self.ended {
             return;
         }
         let is_visible = !self.ctx.suspended && self.ctx.status != SiloStatus::Created;
+        // A suspended silo publishes nothing, so the view that is withdrawn is the last one until then.
+        let withdrawn = self.to_tell_withdrawn.take_if(|_| is_visible);
         let view = self.ctx.view.clone().filter(|_| is_visible);
         if let Some(view) = &view
             && self.published.is_none_or(|v| view.version() > v)

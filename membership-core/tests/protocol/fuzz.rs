@@ -374,6 +374,14 @@ fn invalid_input_causes_no_panic_and_no_invalid_effect() {
     assert!(tally.votes > 0, "no vote landed");
 }
 
+/// In these lives a read that ends no suspension withdraws the view, and the next one ends it.
+#[test]
+fn a_view_that_is_withdrawn_while_the_silo_is_suspended_goes_back_when_the_silo_says_so() {
+    for seed in [10_240, 20_372] {
+        run(seed, 4_000, false, &mut Tally::default());
+    }
+}
+
 #[test]
 fn the_same_seed_and_inputs_give_the_same_effects_byte_for_byte() {
     for seed in 0..15 {
