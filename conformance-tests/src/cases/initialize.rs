@@ -1,7 +1,8 @@
 //! How a table is created and deleted. T1, T12.
 
 use membership_core::{
-    CommitId, HeartbeatWrite, ReadRequest, SharedSettings, TableErrorKind, VersionRow, VersionToken,
+    CommitId, HeartbeatWrite, Heartbeats, ReadRequest, SharedSettings, TableErrorKind, VersionRow,
+    VersionToken,
 };
 
 use crate::case::{Case, Cx, Verdict, case, commit, must, read, refused, same};
@@ -133,6 +134,10 @@ async fn a_deleted_table_is_gone_and_can_be_made_again(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let start = read(&table).await?.0;
     let token = commit(&table, &cx.insert(&start.token, [cx.entry(), cx.entry()])).await?;
+    let text = "of the deleted table".to_owned();
+    table
+        .update_i_am_alive(&HeartbeatWrite::Cluster { text })
+        .await?;
     let other = cx.another(&table).await?;
     other.delete().await?;
     other.delete().await?;
@@ -151,8 +156,8 @@ async fn a_deleted_table_is_gone_and_can_be_made_again(cx: Cx) -> Verdict {
     fresh.initialize(&cx.initialize_request()).await?;
     let (now, heartbeats) = read(&table).await?;
     must!(
-        now.version() == 0 && now.rows.is_empty() && heartbeats.silos.is_empty(),
-        "something of the deleted table is back: {now:?}"
+        now.version() == 0 && now.rows.is_empty() && heartbeats == Heartbeats::default(),
+        "something of the deleted table is back: {now:?} {heartbeats:?}"
     );
     must!(
         now.table_id() != start.table_id(),

@@ -49,6 +49,7 @@ bugs! {
     T11 DoesNotLookAtLimits: "limits are not enforced",
     T12 SkipsUndecodableRows: "undecodable rows are omitted",
     T12 EmptyWhenAbsent: "an absent table reads as an empty one",
+    T12 ShowsTheCellOfADeletedTable: "a new table shows the cluster's cell of the one that was deleted",
     T12 RepairsByInitialize: "`initialize` adopts rows without a version row",
     T13 EmptyWhenAway: "an unreachable store reads as an empty table",
     T13 HangsWhenAway: "operations hang while the store is unreachable",

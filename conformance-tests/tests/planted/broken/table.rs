@@ -277,6 +277,14 @@ impl MembershipTable for Broken {
                 }
                 answer
             }
+            Ok(()) if self.bug == Bug::ShowsTheCellOfADeletedTable => {
+                if self.now().await?.version() == 0 {
+                    let text = "of a deleted table".to_owned();
+                    let cell = HeartbeatWrite::Cluster { text };
+                    self.inner.update_i_am_alive(&cell).await?;
+                }
+                answer
+            }
             Ok(()) if self.bug == Bug::InitializesAnew => {
                 self.inner.delete().await?;
                 self.inner.initialize(request).await
