@@ -456,3 +456,22 @@ async fn the_baseline_leaves_nothing() {
     baseline.remove().await.unwrap();
     commit(&table, &update(&token, 0, "still works")).await;
 }
+
+#[tokio::test]
+async fn a_delete_leaves_nothing_in_the_file() {
+    let place = Place::new();
+    let (table, _) = table_with(&place, 2).await;
+    table.update_i_am_alive(&heartbeat(0, 5)).await.unwrap();
+    let text = "the cluster's own".to_owned();
+    let cell = HeartbeatWrite::Cluster { text };
+    table.update_i_am_alive(&cell).await.unwrap();
+    table.delete().await.unwrap();
+    for name in ["version", "silo", "heartbeat", "cell"] {
+        let count = format!("SELECT count(*) FROM membership_{name}");
+        let left: i64 = place
+            .shell()
+            .query_row(&count, [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(left, 0, "membership_{name}");
+    }
+}

@@ -283,3 +283,21 @@ fn waiting(lock_deadline: LockDeadline) -> impl FnMut(i32) -> bool + Send + 'sta
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No test can cut the power: this setting is what keeps an acknowledged commit then.
+    #[test]
+    fn every_commit_is_flushed() {
+        let place = tempfile::tempdir().unwrap();
+        let deadline = Arc::new(Mutex::new(Instant::now()));
+        let file = File::open(&place.path().join("members.db"), true, &deadline).unwrap();
+        for (pragma, value) in [("synchronous", 2), ("fullfsync", 1)] {
+            let sql = format!("PRAGMA {pragma}");
+            let set = first(&file.conn, &sql, [], |row| row.get::<_, i64>(0)).unwrap();
+            assert_eq!(set, Some(value), "{pragma}");
+        }
+    }
+}
