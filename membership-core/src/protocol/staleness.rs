@@ -223,4 +223,16 @@ mod tests {
         }
         assert!(s.standing_still(at(30_000), &settings).next().is_some());
     }
+
+    #[test]
+    fn reads_in_quick_succession_count_as_one() {
+        let settings = SharedSettings::default();
+        let p = settings.i_am_alive_period;
+        let silo = SiloAddress::new([10, 0, 0, 1].into(), 1, 1);
+        let mut s = Staleness::default();
+        for ms in [0, 29_999, 30_000] {
+            s.on_read(at(ms), at(ms), &beats(silo, 4), &[silo], p);
+        }
+        assert!(s.standing_still(at(30_000), &settings).next().is_none());
+    }
 }

@@ -234,3 +234,20 @@ fn the_only_silo_that_writes_heartbeats_needs_no_second_vote() {
     assert_eq!(alone(&[3, 4, 5]), None, "silo 2 writes, too");
     assert_eq!(alone(&[]), None);
 }
+
+#[test]
+fn newcomers_alone_end_no_newcomer() {
+    let joining = (11..=20).map(|port| entry(silo(port), SiloStatus::Joining));
+    let t = table(actives(1..=3).into_iter().chain(joining));
+    let none = std::collections::BTreeSet::new();
+    let majority = |failed: &[u16]| {
+        let failed = failed.iter().copied().map(silo).collect();
+        is_majority(&t, &none, &silo(20), &failed, true, None)
+    };
+    let newcomers: Vec<u16> = (11..20).collect();
+    assert!(
+        !majority(&newcomers),
+        "nine of thirteen, none of them Active"
+    );
+    assert!(majority(&[&newcomers[..], &[1, 2]].concat()));
+}
