@@ -8,6 +8,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::Duration;
 
 use support::silos::Cluster;
@@ -49,6 +51,28 @@ fn a_damaged_row_is_shown_and_can_be_removed() {
     let ran = place.run(&["doctor", "--repair", "--yes"]);
     assert!(ran.out.contains("removed the damaged row"), "{ran:?}");
     assert!(place.entry(&table, silo(1)).is_some() && place.entry(&table, silo(2)).is_none());
+}
+
+#[test]
+fn a_ghost_that_writes_a_heartbeat_before_the_answer_is_left_alone() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(1)]);
+    place.beat(&table, silo(1), 1, support::now().minus(secs(300)));
+    let mut command = place.command(&["doctor", "--repair"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let (mut shown, mut byte) = (Vec::new(), [0]);
+    let err = child.stderr.as_mut().unwrap();
+    while !shown.ends_with(b"Type yes:") {
+        err.read_exact(&mut byte).unwrap();
+        shown.push(byte[0]);
+    }
+    place.beat(&table, silo(1), 2, support::now());
+    child.stdin.take().unwrap().write_all(b"yes\n").unwrap();
+    let ran: support::Ran = child.wait_with_output().unwrap().into();
+    assert!(ran.out.contains("has written a heartbeat again"), "{ran:?}");
+    let status = place.entry(&table, silo(1)).unwrap().status;
+    assert_eq!(status, membership_core::SiloStatus::Active);
 }
 
 #[test]

@@ -249,6 +249,13 @@ fn evict_asks_and_warns() {
             .err
             .contains("already Dead")
     );
+    assert!(
+        place
+            .run(&["evict", "silo-99", "--reason", "test", "--yes"])
+            .expect(2)
+            .err
+            .contains("there is no silo")
+    );
     place
         .run(&["evict", "silo-1", "--reason", " ", "--yes"])
         .expect(2);

@@ -286,6 +286,11 @@ mod tests {
         let mut seen = Watched::default();
         for vote in [None, Some(now)] {
             assert!(silent(&inspection(vote), &seen).is_ghost(), "nobody lives");
+            let changed = Silent {
+                impossible: Some(1 << 50),
+                ..silent(&inspection(vote), &seen)
+            };
+            assert!(!changed.is_ghost(), "its heartbeats are ignored");
         }
         let heartbeat = Heartbeat {
             counter: 2,
