@@ -1,4 +1,5 @@
-//! What a table over one document answers when answers of its document store are lost: clause T5.
+//! What a table over one document answers when answers of its document store are lost, or its client
+//! library sends a request twice: clauses T5 and T12.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::sync::Mutex;
@@ -20,11 +21,21 @@ enum Fate {
     AnswerLost,
     /// Another client rewrites the document with the same content.
     Rewritten,
+    /// The client library sends the removal twice, and returns the second answer. Another client
+    /// makes the table anew between the two.
+    MadeAnew,
 }
 
 struct Unlucky {
     inner: MemoryDocumentStore,
     next: Mutex<Option<Fate>>,
+}
+
+impl Unlucky {
+    /// The next fate, if it is one of these.
+    fn take(&self, one_of: impl FnOnce(Fate) -> bool) -> Option<Fate> {
+        self.next.lock().unwrap().take_if(|fate| one_of(*fate))
+    }
 }
 
 #[async_trait]
@@ -48,7 +59,7 @@ impl DocumentStore for Unlucky {
         expected: Option<&Revision>,
         text: &str,
     ) -> Result<Option<Revision>, TableError> {
-        let fate = self.next.lock().unwrap().take();
+        let fate = self.take(|fate| fate != Fate::MadeAnew);
         if fate == Some(Fate::Rewritten) {
             self.inner.put_raw(self.inner.raw());
         }
@@ -65,6 +76,12 @@ impl DocumentStore for Unlucky {
         }
     }
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
+        let removed = self.inner.remove_if_unchanged(expected).await;
+        if self.take(|fate| fate == Fate::MadeAnew).is_none() {
+            return removed;
+        }
+        let other = DocumentTable::new("blue".parse().unwrap(), self.inner.clone());
+        other.initialize(&request(2)).await.unwrap();
         self.inner.remove_if_unchanged(expected).await
     }
     async fn put_heartbeat(
@@ -109,15 +126,13 @@ async fn table() -> DocumentTable<Unlucky> {
             next: Mutex::default(),
         },
     );
+    table.initialize(&request(1)).await.unwrap();
     table
-        .initialize(&InitializeRequest::new(
-            TableId::new(1),
-            SharedSettings::default(),
-            ClusterKey::new([7; 32]),
-        ))
-        .await
-        .unwrap();
-    table
+}
+
+fn request(table: u128) -> InitializeRequest {
+    let (settings, key) = (SharedSettings::default(), ClusterKey::new([7; 32]));
+    InitializeRequest::new(TableId::new(table), settings, key)
 }
 
 async fn commit_with(
@@ -183,4 +198,27 @@ async fn a_document_that_would_be_too_large_is_not_sent() {
             .unwrap(),
         CommitOutcome::Committed(_)
     ));
+}
+
+#[tokio::test]
+async fn a_removal_that_was_sent_twice_leaves_the_table_made_in_between() {
+    let table = table().await;
+    *table.documents().next.lock().unwrap() = Some(Fate::MadeAnew);
+    table.delete().await.unwrap();
+    assert!(table.documents().next.lock().unwrap().is_none());
+    let now = table.read_all().await.unwrap().0;
+    assert_eq!(now.table_id(), TableId::new(2));
+}
+
+#[tokio::test]
+async fn a_removal_says_whether_it_removed() {
+    let documents = MemoryDocuments::new().document(&"blue".parse().unwrap());
+    let first = documents.store_if_unchanged(None, "1").await.unwrap();
+    let first = first.unwrap();
+    let second = documents.store_if_unchanged(Some(&first), "2").await;
+    let second = second.unwrap().unwrap();
+    assert!(!documents.remove_if_unchanged(&first).await.unwrap());
+    assert_eq!(documents.raw().as_deref(), Some("2"));
+    assert!(documents.remove_if_unchanged(&second).await.unwrap());
+    assert!(!documents.remove_if_unchanged(&second).await.unwrap());
 }

@@ -147,11 +147,11 @@ impl DocumentStore for Document {
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
         let _lock = self.lock()?;
         match self.now() {
-            Some((revision, _)) if revision != *expected => Ok(false),
-            Some(_) => fs::remove_file(self.path("document"))
-                .map(|()| true)
-                .map_err(failed),
-            None => Ok(true),
+            Some((revision, _)) if revision == *expected => {
+                fs::remove_file(self.path("document")).map_err(failed)?;
+                Ok(true)
+            }
+            _ => Ok(false),
         }
     }
 

@@ -132,13 +132,12 @@ impl DocumentStore for MemoryDocumentStore {
 
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
         let mut memory = self.lock();
-        match memory.documents.get(&self.cluster) {
-            Some((number, _)) if Revision::from(*number) == *expected => {
-                memory.documents.remove(&self.cluster);
-                Ok(true)
-            }
-            other => Ok(other.is_none()),
+        let same = |(number, _): &(u64, String)| Revision::from(*number) == *expected;
+        if !memory.documents.get(&self.cluster).is_some_and(same) {
+            return Ok(false);
         }
+        memory.documents.remove(&self.cluster);
+        Ok(true)
     }
 
     async fn put_heartbeat(

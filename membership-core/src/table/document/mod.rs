@@ -312,6 +312,7 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
 
     async fn delete(&self) -> Result<(), TableError> {
         let during = Operation::Delete;
+        let mut is_marked = false;
         for _ in 0..COLLISIONS {
             let (base, _) = self.load(false, true, during).await?;
             base.state.may_delete(self.store())?;
@@ -325,13 +326,19 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
             if let Some(Ok(row)) = &base.state.version_row
                 && !row.deleting
             {
+                if is_marked {
+                    // Made anew since this delete marked it: the marked one is gone, removed by
+                    // another delete or by a removal that was sent twice.
+                    return Ok(());
+                }
                 let mut state = TableState::clone(&base.state);
                 let mut marked = crate::VersionRow::clone(row);
                 marked.deleting = true;
                 state.version_row = Some(Ok(Arc::new(marked)));
-                self.put(&base, state, during).await?;
+                is_marked = self.put(&base, state, during).await?;
                 continue;
             }
+            is_marked = true;
             self.documents
                 .remove_heartbeats(None)
                 .await

@@ -130,8 +130,12 @@ pub trait DocumentStore: Send + Sync + 'static {
         text: &str,
     ) -> Result<Option<Revision>, TableError>;
 
-    /// Removes the document if it still has the revision `expected`; returns false if the revision
-    /// was another one.
+    /// Removes the document if it still has the revision `expected`; returns whether it did. False
+    /// means that the revision was another one, or that there was no document, and nothing was
+    /// removed.
+    ///
+    /// A client library that sends the removal twice returns false although the first one removed
+    /// the document. That is no loss: the table loads again after false, and finds no document.
     ///
     /// # Errors
     /// The errors of the store; `OutcomeUnknown` when the document may have been removed.
