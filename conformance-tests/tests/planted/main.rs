@@ -281,6 +281,10 @@ const FLAWS: &[(Flaw, &str)] = &[
         "a_table_is_created_between_two_requests",
     ),
     (
+        Flaw::InitializesOver,
+        "a_table_is_created_between_two_requests",
+    ),
+    (
         Flaw::DeletesWhatItListed,
         "a_table_is_made_anew_during_a_delete",
     ),

@@ -1,5 +1,5 @@
-//! A table that is created, or created anew, while a request of a client is on its way. T6, T12,
-//! T16.
+//! A table that is created, or created anew, while a request of a client is on its way. T1, T6,
+//! T12, T16.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::during;
 use super::operation::{Answered, Operation, ask};
 use super::route::Route;
 use crate::Stop;
-use crate::case::{Case, Cx, Verdict, case, commit, must, read};
+use crate::case::{Case, Cx, Verdict, case, commit, must, read, same};
 use crate::proxy::Fault;
 
 pub(in crate::cases) const CASES: &[Case] = &[
-    case!(a_table_is_created_between_two_requests: T6 T12),
+    case!(a_table_is_created_between_two_requests: T1 T6 T12),
     case!(a_table_is_made_anew_during_a_delete: T12 T16),
 ];
 
@@ -105,6 +105,7 @@ async fn created(route: &Route, operation: Operation, exchange: u64) -> Result<H
             None
         }
     };
+    let mut founded = None;
     let (hit, answer) = match early {
         Some(answer) => (Hit::No, answer),
         None => {
@@ -112,7 +113,9 @@ async fn created(route: &Route, operation: Operation, exchange: u64) -> Result<H
                 if anew {
                     made_anew(route).await
                 } else {
-                    route.found().await
+                    route.found().await?;
+                    founded = Some(read(&route.judge).await?);
+                    Ok(())
                 }
             })
             .await;
@@ -132,6 +135,10 @@ async fn created(route: &Route, operation: Operation, exchange: u64) -> Result<H
         Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
         Err(e) if e.kind() == TableErrorKind::BeingDeleted && answer.error().is_some() => {}
         now => fits(&Answered::Read(now)).map_err(during("a read afterwards"))?,
+    }
+    if let (Hit::Yes, Operation::Initialize, Some(founded)) = (&hit, operation, &founded) {
+        let now = read(&route.judge).await?;
+        same("an initialize that came second", founded, &now)?;
     }
     route.reset().await?;
     Ok(hit)

@@ -221,6 +221,17 @@ impl MembershipTable for Client {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
+        if self.flaw == Flaw::InitializesOver {
+            let read = Call::Read(ReadRequest::all());
+            return match self.ask(Operation::Initialize, read).await? {
+                Reply::Read(Err(e)) if e.kind() == TableErrorKind::NotInitialized => {
+                    let over = Call::InitializeOver(request.clone());
+                    self.done(Operation::Initialize, over).await
+                }
+                Reply::Read(answer) => answer.map(drop),
+                _ => unreachable!(),
+            };
+        }
         self.done(Operation::Initialize, Call::Nothing).await?;
         self.done(Operation::Initialize, Call::Initialize(request.clone()))
             .await

@@ -23,6 +23,8 @@ pub enum Flaw {
     /// A read finds no version row, then reads the rows, and reports a table that was created
     /// meanwhile as damaged.
     ReadsRowsLater,
+    /// An initialize reads that there is no table, and then makes one over any other.
+    InitializesOver,
     /// A delete lists the rows, and then removes the version row and those rows. Of a table that
     /// was created anew meanwhile, the other rows are left.
     DeletesWhatItListed,

@@ -20,6 +20,8 @@ use tokio::task::{JoinHandle, JoinSet};
 pub enum Call {
     Nothing,
     Initialize(InitializeRequest),
+    /// Makes the table anew, whatever there is.
+    InitializeOver(InitializeRequest),
     Read(ReadRequest),
     Row(SiloAddress, Option<VersionToken>),
     Rows(Vec<RowChange>),
@@ -133,6 +135,10 @@ impl Server {
         match call {
             Call::Nothing => Reply::Done(Ok(())),
             Call::Initialize(request) => Reply::Done(table.initialize(&request).await),
+            Call::InitializeOver(request) => {
+                self.memory.wipe(cluster).await.unwrap();
+                Reply::Done(table.initialize(&request).await)
+            }
             Call::Read(request) => Reply::Read(table.read(&request).await),
             Call::Row(silo, known) => Reply::Row(table.read_row(&silo, known.as_ref()).await),
             Call::Rows(changes) => {
