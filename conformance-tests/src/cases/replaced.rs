@@ -18,6 +18,41 @@ pub(super) const CASES: &[Case] = &[
     case!(a_table_rolled_back_far_is_detected_by_its_rows: T16),
 ];
 
+/// How many versions of a new table are read by clients that know only the old one. More than the
+/// old table has, so that a revision or tag that begins anew meets the one that a client knows.
+const VERSIONS: usize = 6;
+
+/// Two clients that have read the table, and nothing since.
+struct Stale {
+    /// It reads first. A client that remembers what it read must not take the table for unchanged.
+    reader: Table,
+    /// It commits first. A client that commits on what it remembers must not be served.
+    committer: Table,
+}
+
+impl Stale {
+    /// One pair for each of so many versions of the table that comes.
+    async fn pairs(cx: &Cx, table: &Table, versions: usize) -> Result<Vec<Self>, Stop> {
+        let mut pairs = Vec::new();
+        for _ in 0..versions {
+            let (reader, committer) = (cx.another(table).await?, cx.another(table).await?);
+            read(&reader).await?;
+            read(&committer).await?;
+            pairs.push(Self { reader, committer });
+        }
+        Ok(pairs)
+    }
+
+    /// The committer's first request since is a commit on the version that it knows: it must not
+    /// land.
+    async fn cannot_commit(&self, cx: &Cx, known: &VersionToken) -> Verdict {
+        let before = read(&cx.another(&self.committer).await?).await?;
+        no_commit_lands(&self.committer, &cx.insert(known, [cx.entry()])).await?;
+        let after = read(&cx.another(&self.committer).await?).await?;
+        same("a refused commit", &before, &after)
+    }
+}
+
 /// Checks that reads with this known version report it, and that no commit on it lands.
 async fn is_reported(
     cx: &Cx,
@@ -101,13 +136,17 @@ async fn a_wiped_table_is_reported(cx: Cx) -> Verdict {
 
 async fn a_table_made_anew_is_reported(cx: Cx) -> Verdict {
     let (table, tokens, silo) = begin(&cx).await?;
+    let stale = Stale::pairs(&cx, &table, VERSIONS).await?;
     cx.backend().wipe(table.cluster()).await?;
     let fresh = cx.another(&table).await?;
     fresh.initialize(&cx.initialize_request()).await?;
     let mut token = read(&fresh).await?.0.token;
-    for _ in 0..6 {
-        for known in &tokens {
-            is_reported(&cx, &table, known, &silo, TableErrorKind::TableReplaced).await?;
+    for pair in &stale {
+        pair.cannot_commit(&cx, &tokens[tokens.len() - 1]).await?;
+        // The newest first: the reader still remembers it.
+        for known in tokens.iter().rev() {
+            let replaced = TableErrorKind::TableReplaced;
+            is_reported(&cx, &pair.reader, known, &silo, replaced).await?;
         }
         token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
     }
@@ -138,14 +177,20 @@ async fn a_table_rolled_back_and_forward_is_reported(cx: Cx) -> Verdict {
         let token = commit(&table, &cx.insert(&tokens[tokens.len() - 1], [cx.entry()])).await?;
         tokens.push(token);
     }
+    let mut stale = Stale::pairs(&cx, &table, VERSIONS).await?.into_iter();
     cx.backend().restore(table.cluster(), &saved).await?;
     let fresh = cx.another(&table).await?;
     let mut token = read(&fresh).await?.0.token;
     // Commits again on another path: at the same version, past it, and up to the last version whose
     // commit is remembered.
     for _ in 0..15 {
-        for known in &tokens[4..] {
-            is_reported(&cx, &table, known, &silo, TableErrorKind::TableRolledBack).await?;
+        let mut reader = table.clone();
+        if let Some(pair) = stale.next() {
+            pair.cannot_commit(&cx, &tokens[tokens.len() - 1]).await?;
+            reader = pair.reader;
+        }
+        for known in tokens[4..].iter().rev() {
+            is_reported(&cx, &reader, known, &silo, TableErrorKind::TableRolledBack).await?;
         }
         token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
     }

@@ -100,6 +100,26 @@ async fn the_history_checker_catches_bugs_that_need_many_clients() {
     }
 }
 
+/// A client may remember what it read. Over a table that was made anew, or rolled back, that is no
+/// longer so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_remembers_is_not_the_new_table() {
+    for bug in [Bug::CommitsOnTheNumber, Bug::RemembersByTheNumber] {
+        for case in [
+            "a_table_made_anew_is_reported",
+            "a_table_rolled_back_and_forward_is_reported",
+        ] {
+            let suite = Suite::new(Planted::new(bug)).named(case).on_result(|_| {});
+            let report = suite.seed(4711).run().await;
+            assert_eq!(
+                (report.results.len(), report.failures().count()),
+                (1, 1),
+                "{bug:?} was not caught by {case}"
+            );
+        }
+    }
+}
+
 /// The same for the check of the large table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_table_that_is_torn_is_caught() {

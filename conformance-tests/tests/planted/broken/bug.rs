@@ -60,4 +60,6 @@ bugs! {
     T15 KeepsNoClusterKey: "`initialize` makes a version row without the cluster key",
     T16 TrustsAnyTable: "the table id is not compared",
     T16 IgnoresTheKnownVersion: "a read is not compared with the known version",
+    T16 CommitsOnTheNumber: "a commit on a version that the client remembers compares its number alone",
+    T16 RemembersByTheNumber: "a table with the version number that the client remembers is taken for what it remembers",
 }

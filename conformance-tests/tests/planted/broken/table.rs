@@ -80,6 +80,12 @@ impl Broken {
         }
     }
 
+    /// Whether this is the version that the client read last.
+    fn remembers(&self, token: &VersionToken) -> bool {
+        let last = self.last.lock().unwrap();
+        last.as_ref().is_some_and(|last| last.token == *token)
+    }
+
     fn damage(&self, request: &mut CommitRequest) {
         let rewrite = |request: &mut CommitRequest, change: fn(&mut MembershipEntry)| {
             for row in &mut request.changes {
@@ -311,6 +317,22 @@ impl MembershipTable for Broken {
             return Ok(empty());
         }
         self.reachable(Operation::Read).await?;
+        if matches!(
+            self.bug,
+            Bug::CommitsOnTheNumber | Bug::RemembersByTheNumber
+        ) {
+            let now = self.now().await.ok();
+            let mut last = self.last.lock().unwrap();
+            if let (Bug::RemembersByTheNumber, Some(last), Some(now)) = (self.bug, &*last, &now)
+                && last.version() == now.version()
+                && request.known.as_ref() == Some(&last.token)
+            {
+                return Ok(ReadAnswer::Unchanged {
+                    heartbeats: Some(Default::default()),
+                });
+            }
+            *last = now;
+        }
         let request = match self.bug {
             Bug::IgnoresTheKnownVersion | Bug::TrustsAnyTable => request.clone().with_known(None),
             _ => request.clone(),
@@ -385,6 +407,13 @@ impl MembershipTable for Broken {
                     None,
                 )));
             }
+        }
+        if self.bug == Bug::CommitsOnTheNumber
+            && let Ok(now) = self.now().await
+            && self.remembers(&request.expected)
+            && now.version() == request.expected.version()
+        {
+            request = Self::rebased(&request, &now);
         }
         let answer = match self.bug {
             Bug::LosesACommitInACrash
