@@ -37,8 +37,15 @@ impl DocumentAccess {
     }
 
     /// Replaces the document by a text, or removes it. Heartbeats stay.
+    ///
+    /// Also demands that the store refuses what its conditions forbid. No table can show that of
+    /// all of them: a removal, for one, is the last step of a `delete`, which may delete a newer
+    /// table as well.
     async fn replace(&self, text: Option<&str>) -> Result<(), Stop> {
         let revision = self.load().await?.0.map(|(revision, _)| revision);
+        if revision.is_some() {
+            self.refuses_a_second_creation().await?;
+        }
         let done = match (text, &revision) {
             (Some(text), revision) => self
                 .0
@@ -48,13 +55,49 @@ impl DocumentAccess {
             (None, Some(revision)) => self.0.remove_if_unchanged(revision).await?,
             (None, None) => true,
         };
-        if done {
-            Ok(())
-        } else {
-            Err(Stop::failed(
+        if !done {
+            return Err(Stop::failed(
                 "the document changed although no other client exists",
-            ))
+            ));
         }
+        match &revision {
+            Some(past) => self.refuses_the_past(past).await,
+            None => Ok(()),
+        }
+    }
+
+    /// `store_if_unchanged` without a revision creates a document, and nothing else.
+    async fn refuses_a_second_creation(&self) -> Result<(), Stop> {
+        let before = self.load().await?.0;
+        let stored = self.0.store_if_unchanged(None, "{}").await?;
+        if stored.is_some() || self.load().await?.0 != before {
+            return Err(Stop::failed(
+                "store_if_unchanged without a revision replaced a document: it must store only if \
+                 there is none",
+            ));
+        }
+        Ok(())
+    }
+
+    /// With a revision that the document no longer has, nothing is stored or removed: whether
+    /// there is another document by now, or none.
+    async fn refuses_the_past(&self, past: &Revision) -> Result<(), Stop> {
+        let before = self.load().await?.0;
+        let stored = self.0.store_if_unchanged(Some(past), "{}").await?;
+        if stored.is_some() || self.load().await?.0 != before {
+            return Err(Stop::failed(
+                "store_if_unchanged stored over a revision that is past: it must store only if the \
+                 document still has it",
+            ));
+        }
+        let removed = self.0.remove_if_unchanged(past).await?;
+        if removed || self.load().await?.0 != before {
+            return Err(Stop::failed(
+                "remove_if_unchanged removed, or says so, with a revision that is past: it must \
+                 remove only if the document still has it, and return false otherwise",
+            ));
+        }
+        Ok(())
     }
 
     /// Changes the document, which must exist, as JSON.

@@ -1,0 +1,186 @@
+//! A backend over documents whose store ignores one condition of a conditional write on purpose.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use conformance_tests::{Backend, Capability, Reason};
+use membership_core::{
+    ClusterName, DocumentRead, DocumentStore, DocumentTable, Guarantees, Heartbeat,
+    MembershipTable, MemoryDocumentStore, MemoryDocuments, Revision, SiloAddress, Stored,
+    TableError, TableLimits,
+};
+
+/// What the store does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Revisions count from 1 again after the document was removed.
+    BeginsAnew,
+    /// A document is stored whatever its revision is.
+    StoresOverAnyRevision,
+    /// A document is stored where it should be created, and another one is there.
+    CreatesOverADocument,
+    /// The document is removed whatever its revision is.
+    RemovesAnyRevision,
+    /// The removal of a document that is not there is called a removal.
+    RemovesWhatIsNotThere,
+}
+
+/// Documents by cluster: how many writes there were, and the document with its revision.
+type Documents = Arc<Mutex<BTreeMap<ClusterName, (u64, Option<(u64, String)>)>>>;
+
+/// The backend: many clients of tables over one faulty store.
+pub struct Faulty {
+    fault: Fault,
+    documents: Documents,
+    heartbeats: MemoryDocuments,
+}
+
+impl Faulty {
+    pub fn new(fault: Fault) -> Self {
+        Self {
+            fault,
+            documents: Arc::default(),
+            heartbeats: MemoryDocuments::new(),
+        }
+    }
+
+    fn document(&self, cluster: &ClusterName) -> Document {
+        Document {
+            fault: self.fault,
+            cluster: cluster.clone(),
+            documents: self.documents.clone(),
+            heartbeats: self.heartbeats.document(cluster),
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Faulty {
+    fn name(&self) -> String {
+        format!("{:?}", self.fault)
+    }
+
+    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let table = DocumentTable::new(cluster.clone(), self.document(cluster));
+        Ok(Arc::new(table))
+    }
+
+    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+        &[
+            (Capability::Restart, Reason::InMemory),
+            (Capability::Unavailable, Reason::InMemory),
+            (Capability::Child, Reason::InMemory),
+            (Capability::Secret, Reason::NoSecret),
+            (Capability::Proxy, Reason::InMemory),
+            (Capability::Hints, Reason::NoHints),
+            (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
+        ]
+    }
+
+    async fn documents(
+        &self,
+        cluster: &ClusterName,
+    ) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
+        Ok(Some(Box::new(self.document(cluster))))
+    }
+}
+
+/// One cluster's document. The heartbeats are those of a store without a fault.
+struct Document {
+    fault: Fault,
+    cluster: ClusterName,
+    documents: Documents,
+    heartbeats: MemoryDocumentStore,
+}
+
+#[async_trait]
+impl DocumentStore for Document {
+    fn store(&self) -> &'static str {
+        "faulty"
+    }
+
+    async fn load(
+        &self,
+        known: Option<&Revision>,
+        heartbeats: bool,
+        barrier: bool,
+    ) -> Result<DocumentRead, TableError> {
+        let mut read = self.heartbeats.load(None, heartbeats, barrier).await?;
+        let mut documents = self.documents.lock().unwrap();
+        let (_, document) = documents.entry(self.cluster.clone()).or_default();
+        read.document = match document {
+            None => Stored::None,
+            Some((now, _)) if known == Some(&Revision::from(*now)) => Stored::Unchanged,
+            Some((now, text)) => Stored::document(*now, text.as_str()),
+        };
+        Ok(read)
+    }
+
+    async fn store_if_unchanged(
+        &self,
+        expected: Option<&Revision>,
+        text: &str,
+    ) -> Result<Option<Revision>, TableError> {
+        let mut documents = self.documents.lock().unwrap();
+        let (writes, document) = documents.entry(self.cluster.clone()).or_default();
+        let now = document.as_ref().map(|(now, _)| Revision::from(*now));
+        let ignored = match self.fault {
+            Fault::StoresOverAnyRevision => expected.is_some() && now.is_some(),
+            Fault::CreatesOverADocument => expected.is_none(),
+            _ => false,
+        };
+        if now.as_ref() != expected && !ignored {
+            return Ok(None);
+        }
+        *writes += 1;
+        *document = Some((*writes, text.to_owned()));
+        Ok(Some(Revision::from(*writes)))
+    }
+
+    async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
+        let mut documents = self.documents.lock().unwrap();
+        let (writes, document) = documents.entry(self.cluster.clone()).or_default();
+        let Some((now, _)) = document else {
+            return Ok(self.fault == Fault::RemovesWhatIsNotThere);
+        };
+        if Revision::from(*now) != *expected && self.fault != Fault::RemovesAnyRevision {
+            return Ok(false);
+        }
+        *document = None;
+        if self.fault == Fault::BeginsAnew {
+            *writes = 0;
+        }
+        Ok(true)
+    }
+
+    async fn put_heartbeat(
+        &self,
+        silo: &SiloAddress,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), TableError> {
+        self.heartbeats.put_heartbeat(silo, heartbeat).await
+    }
+
+    async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError> {
+        self.heartbeats.put_cluster_cell(text).await
+    }
+
+    async fn remove_heartbeats(&self, silos: Option<&[SiloAddress]>) -> Result<(), TableError> {
+        self.heartbeats.remove_heartbeats(silos).await
+    }
+
+    fn document_bytes(&self) -> usize {
+        self.heartbeats.document_bytes()
+    }
+
+    fn limits(&self) -> TableLimits {
+        self.heartbeats.limits()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.heartbeats.guarantees()
+    }
+}
