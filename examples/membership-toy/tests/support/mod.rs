@@ -15,16 +15,16 @@ use membership_toy::{ToyConfig, ToyDocuments};
 const SECRET: &str = "conformance-secret";
 
 /// The store under test.
-pub struct Toy;
+pub struct UnderTest;
 
 /// The server that `MEMBERSHIP_TEST_TOY_URL` names, or one of the tests' own.
-pub async fn backend() -> ServerBackend<Toy> {
+pub async fn backend() -> ServerBackend<UnderTest> {
     let server = LocalServer::start("MEMBERSHIP_TEST_TOY_URL", "toy", SECRET, server::command);
-    ServerBackend::new("toy", Toy, server.await.unwrap()).secret(SECRET)
+    ServerBackend::new("toy", UnderTest, server.await.unwrap()).secret(SECRET)
 }
 
 #[async_trait]
-impl Store for Toy {
+impl Store for UnderTest {
     type Raw = DocumentAccess;
 
     async fn connect(

@@ -15,5 +15,5 @@ async fn conformance() {
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    run_crash_child(&support::{{Title}}).await;
+    run_crash_child(&support::UnderTest).await;
 }

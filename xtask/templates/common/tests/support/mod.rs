@@ -14,16 +14,16 @@ use membership_provider::Provider;
 const SECRET: &str = "conformance-secret";
 
 /// The store under test.
-pub struct {{Title}};
+pub struct UnderTest;
 
 /// The server that `MEMBERSHIP_TEST_{{NAME}}_URL` names, or one of the tests' own.
-pub async fn backend() -> ServerBackend<{{Title}}> {
+pub async fn backend() -> ServerBackend<UnderTest> {
     let server = LocalServer::start("MEMBERSHIP_TEST_{{NAME}}_URL", "{{name}}", SECRET, server::command);
-    ServerBackend::new("{{name}}", {{Title}}, server.await.unwrap()).secret(SECRET)
+    ServerBackend::new("{{name}}", UnderTest, server.await.unwrap()).secret(SECRET)
 }
 
 #[async_trait]
-impl Store for {{Title}} {
+impl Store for UnderTest {
 {{staging}}
     async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
         membership_{{ident}}::provider().connect(url, cluster.clone()).await

@@ -1,11 +1,15 @@
 //! `cargo xtask new-provider NAME`: a crate that compiles, and a suite that reports what is not
 //! written yet.
 
+mod names;
+
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Failure, say};
+use names::Names;
 
 /// Makes a crate for a new provider: `membership-NAME`, which compiles at once, and whose suite
 /// says what is to be written.
@@ -40,33 +44,36 @@ pub enum Shape {
 type File = (&'static str, &'static str);
 
 const COMMON: &[File] = &[
-    ("README.md", include_str!("../templates/common/README.md")),
+    (
+        "README.md",
+        include_str!("../../templates/common/README.md"),
+    ),
     (
         "src/config.rs",
-        include_str!("../templates/common/src/config.rs"),
+        include_str!("../../templates/common/src/config.rs"),
     ),
     (
         "src/error.rs",
-        include_str!("../templates/common/src/error.rs"),
+        include_str!("../../templates/common/src/error.rs"),
     ),
     (
         "tests/conformance.rs",
-        include_str!("../templates/common/tests/conformance.rs"),
+        include_str!("../../templates/common/tests/conformance.rs"),
     ),
     (
         "tests/support/mod.rs",
-        include_str!("../templates/common/tests/support/mod.rs"),
+        include_str!("../../templates/common/tests/support/mod.rs"),
     ),
     (
         "tests/support/server.rs",
-        include_str!("../templates/common/tests/support/server.rs"),
+        include_str!("../../templates/common/tests/support/server.rs"),
     ),
 ];
 
 /// Access without the provider, for stores that are not one document.
 const RAW: File = (
     "tests/support/raw.rs",
-    include_str!("../templates/rows/tests/support/raw.rs"),
+    include_str!("../../templates/rows/tests/support/raw.rs"),
 );
 
 impl Shape {
@@ -75,34 +82,40 @@ impl Shape {
             Self::Document => &[
                 (
                     "src/lib.rs",
-                    include_str!("../templates/document/src/lib.rs"),
+                    include_str!("../../templates/document/src/lib.rs"),
                 ),
                 (
                     "src/table.rs",
-                    include_str!("../templates/document/src/table.rs"),
+                    include_str!("../../templates/document/src/table.rs"),
                 ),
             ],
             Self::Rows => &[
-                ("src/lib.rs", include_str!("../templates/rows/src/lib.rs")),
+                (
+                    "src/lib.rs",
+                    include_str!("../../templates/rows/src/lib.rs"),
+                ),
                 (
                     "src/table.rs",
-                    include_str!("../templates/rows/src/table.rs"),
+                    include_str!("../../templates/rows/src/table.rs"),
                 ),
                 (
                     "src/schema.rs",
-                    include_str!("../templates/rows/src/schema.rs"),
+                    include_str!("../../templates/rows/src/schema.rs"),
                 ),
                 RAW,
             ],
             Self::Batch => &[
-                ("src/lib.rs", include_str!("../templates/batch/src/lib.rs")),
+                (
+                    "src/lib.rs",
+                    include_str!("../../templates/batch/src/lib.rs"),
+                ),
                 (
                     "src/table.rs",
-                    include_str!("../templates/batch/src/table.rs"),
+                    include_str!("../../templates/batch/src/table.rs"),
                 ),
                 (
                     "src/codec.rs",
-                    include_str!("../templates/batch/src/codec.rs"),
+                    include_str!("../../templates/batch/src/codec.rs"),
                 ),
                 RAW,
             ],
@@ -111,8 +124,8 @@ impl Shape {
 
     const fn staging(self) -> &'static str {
         match self {
-            Self::Document => include_str!("../templates/document/staging.rs"),
-            Self::Rows | Self::Batch => include_str!("../templates/rows/staging.rs"),
+            Self::Document => include_str!("../../templates/document/staging.rs"),
+            Self::Rows | Self::Batch => include_str!("../../templates/rows/staging.rs"),
         }
     }
 
@@ -145,53 +158,13 @@ impl Shape {
     }
 }
 
-/// The name in the forms that the templates use.
-#[derive(Debug)]
-struct Names {
-    name: String,
-    ident: String,
-    title: String,
-    upper: String,
+/// An error that names its file or folder.
+fn at(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
 }
 
-impl Names {
-    fn new(name: &str) -> Result<Self, Failure> {
-        let name = name.strip_prefix("membership-").unwrap_or(name);
-        let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        let fits = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(letters);
-        if !fits || name.len() > 32 || name.ends_with('-') || name.contains("--") {
-            return Err(Failure::new(format!(
-                "`{name}` cannot be the scheme of a connection string: use a lower-case letter, then lower-case letters, digits and single \
-                 hyphens, at most 32 characters"
-            )));
-        }
-        let capital = |part: &str| part[..1].to_ascii_uppercase() + &part[1..];
-        Ok(Self {
-            name: name.to_owned(),
-            ident: name.replace('-', "_"),
-            title: name.split('-').map(capital).collect(),
-            upper: name.replace('-', "_").to_ascii_uppercase(),
-        })
-    }
-
-    fn fill(&self, template: &str) -> String {
-        template
-            .replace("{{name}}", &self.name)
-            .replace("{{ident}}", &self.ident)
-            .replace("{{Title}}", &self.title)
-            .replace("{{NAME}}", &self.upper)
-            .replace("{{port}}", "1234")
-    }
-}
-
-/// Writes the crate into `folder`, which must not exist; `manifest` is the text of its Cargo.toml.
+/// Writes the crate into `folder`, which does not exist; `manifest` is the text of its Cargo.toml.
 fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(), Failure> {
-    if folder.exists() {
-        return Err(Failure::new(format!(
-            "{} is there already; nothing was written",
-            folder.display()
-        )));
-    }
     let mut sources = Vec::new();
     for (place, template) in [("Cargo.toml", manifest)]
         .iter()
@@ -203,8 +176,9 @@ fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(
             text = text.replace(word, meaning);
         }
         let path = folder.join(place);
-        fs::create_dir_all(path.parent().unwrap_or(folder))?;
-        fs::write(&path, names.fill(&text))?;
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent).map_err(|e| at(parent, &e))?;
+        fs::write(&path, names.fill(&text)).map_err(|e| at(&path, &e))?;
         if place.ends_with(".rs") {
             sources.push(path);
         }
@@ -245,40 +219,46 @@ fn with_member(manifest: &str, member: &str) -> Option<String> {
 }
 
 impl NewProvider {
-    /// Writes the crate and prints the next steps.
+    /// Writes the crate and prints the next steps. If it fails, nothing is left.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let names = Names::new(&self.name)?;
         let root = root.canonicalize()?;
+        names.are_free(&root)?;
         let into = match &self.into {
             Some(into) => into.canonicalize().map_err(|e| {
                 Failure::new(format!("{}: {e}; make the folder first", into.display()))
             })?,
             None => root.clone(),
         };
-        let folder = into.join(format!("membership-{}", names.name));
-        let package = format!("membership-{}", names.name);
-        match folder.strip_prefix(&root) {
-            Ok(member) => {
-                write(
-                    &folder,
-                    &names,
-                    self.shape,
-                    include_str!("../templates/common/Cargo.toml.inside"),
-                )?;
-                let (path, member) = (
-                    root.join("Cargo.toml"),
-                    member.to_string_lossy().replace('\\', "/"),
-                );
-                let manifest =
-                    with_member(&fs::read_to_string(&path)?, &member).ok_or_else(|| {
-                        Failure::new(format!(
-                            "add \"{member}\" to the members in {}",
-                            path.display()
-                        ))
-                    })?;
-                fs::write(path, manifest)?;
+        let folder = into.join(names.package());
+        if folder.exists() {
+            return Err(Failure::new(format!(
+                "{} is there already; nothing was written",
+                folder.display()
+            )));
+        }
+        let made = match folder.strip_prefix(&root) {
+            Ok(_) if self.git => {
+                return Err(Failure::new(format!(
+                    "--git is for a crate outside of this workspace, and {} is inside, where a crate depends on the other members: \
+                     leave --git out, or name a folder outside with --into",
+                    folder.display()
+                )));
             }
-            Err(_) => write(&folder, &names, self.shape, &self.manifest_outside(&root)?)?,
+            Ok(member) => self.make_inside(&root, &folder, member, &names),
+            Err(_) => self
+                .manifest_outside(&root)
+                .and_then(|manifest| write(&folder, &names, self.shape, &manifest)),
+        };
+        if let Err(failure) = made {
+            // It did not exist before.
+            let left = match fs::remove_dir_all(&folder) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    format!("; {} is left: {e}", folder.display())
+                }
+                _ => "; nothing is left of it".to_owned(),
+            };
+            return Err(Failure::new(format!("{failure}{left}")));
         }
         say(&format!(
             "{folder} is there.
@@ -296,9 +276,40 @@ docs/new-provider.md goes through all of it, step by step.",
             } else {
                 format!("cd {} && ", folder.display())
             },
+            package = names.package(),
             to_write = self.shape.to_write(),
         ));
         Ok(())
+    }
+
+    /// Writes the crate into this workspace and adds it to the members. If the workspace does not
+    /// load with it, its manifest is as before.
+    fn make_inside(
+        &self,
+        root: &Path,
+        folder: &Path,
+        member: &Path,
+        names: &Names,
+    ) -> Result<(), Failure> {
+        let path = root.join("Cargo.toml");
+        let member = member.to_string_lossy().replace('\\', "/");
+        let before = fs::read_to_string(&path).map_err(|e| at(&path, &e))?;
+        let with = with_member(&before, &member).ok_or_else(|| {
+            Failure::new(format!(
+                "{} has no list `members = [` with one line for each member: \"{member}\" cannot be added",
+                path.display()
+            ))
+        })?;
+        let template = include_str!("../../templates/common/Cargo.toml.inside");
+        write(folder, names, self.shape, template)?;
+        fs::write(&path, with).map_err(|e| at(&path, &e))?;
+        match names::packages(root) {
+            Ok(_) => Ok(()),
+            Err(failure) => {
+                fs::write(&path, before).map_err(|e| at(&path, &e))?;
+                Err(failure)
+            }
+        }
     }
 
     /// The manifest of a crate outside of this workspace.
@@ -318,7 +329,7 @@ docs/new-provider.md goes through all of it, step by step.",
             true => format!("{{ git = {repository:?} }}"),
             false => format!("{{ path = {:?} }}", root.join(folder)),
         };
-        let template = include_str!("../templates/common/Cargo.toml.outside");
+        let template = include_str!("../../templates/common/Cargo.toml.outside");
         Ok(template
             .replace("{{rust}}", value("rust-version")?)
             .replace("{{core}}", &from("membership-core"))
@@ -332,22 +343,98 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_schemes_types_and_crates() {
-        let names = Names::new("membership-my-store").unwrap();
-        assert_eq!(
-            names.fill("{{name}} {{ident}} {{Title}} {{NAME}}"),
-            "my-store my_store MyStore MY_STORE"
-        );
-        for name in ["", "My", "9a", "a_b", "a-", "a--b", "ä", &"a".repeat(33)] {
-            assert!(Names::new(name).is_err(), "{name}");
-        }
-    }
-
-    #[test]
     fn a_member_is_added_once_and_in_order() {
         let manifest = "[workspace]\nmembers = [\n    \"a\",\n    \"c\",\n]\ndefault-members = [\n    \"a\",\n]\n";
         let added = with_member(manifest, "b").unwrap();
         assert!(added.contains("members = [\n    \"a\",\n    \"b\",\n    \"c\",\n]\ndefault-members = [\n    \"a\",\n]\n"), "{added}");
         assert_eq!(with_member(&added, "b").unwrap(), added);
+    }
+
+    /// A workspace with one member, a crate of this name, and with this scheme.
+    fn workspace(member: &str, scheme: &str) -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = place.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(
+            "Cargo.toml",
+            "[workspace]\nresolver = \"3\"\nmembers = [\n    \"one\",\n]\n",
+        );
+        write(
+            "one/Cargo.toml",
+            &format!("[package]\nname = \"{member}\"\nedition = \"2024\"\n"),
+        );
+        write("one/src/lib.rs", "");
+        write(
+            names::KNOWN,
+            &format!("pub(super) const KNOWN: &[Known] = &[\n    provided(\"{scheme}\"),\n];\n"),
+        );
+        place
+    }
+
+    fn make(root: &Path, name: &str, into: Option<PathBuf>, git: bool) -> Result<(), String> {
+        let command = NewProvider {
+            name: name.to_owned(),
+            shape: Shape::Document,
+            into,
+            git,
+        };
+        command.run(root).map_err(|failure| failure.to_string())
+    }
+
+    fn refused(root: &Path, name: &str, into: Option<PathBuf>, git: bool, why: &str) {
+        let before = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        let error = make(root, name, into, git).unwrap_err();
+        assert!(error.contains(why), "{error}");
+        let after = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        assert_eq!(before, after);
+        let folder = format!("membership-{name}");
+        assert!(!root.join(&folder).exists(), "{folder} is left: {error}");
+    }
+
+    #[test]
+    fn a_name_that_the_workspace_has_is_refused() {
+        let place = workspace("membership-toy", "zk");
+        let root = place.path();
+        refused(root, "toy", None, false, "a package membership-toy");
+        refused(root, "zk", None, false, "the scheme `zk`");
+        // Anywhere else, too: no program could have both.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let into = || Some(elsewhere.path().to_owned());
+        refused(root, "toy", into(), false, "a package membership-toy");
+        refused(root, "zk", into(), false, "the scheme `zk`");
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_crate_that_the_workspace_cannot_load() {
+        // The template inherits what this workspace does not have.
+        let place = workspace("one", "zk");
+        refused(place.path(), "mystore", None, false, "nothing is left");
+    }
+
+    #[test]
+    fn git_inside_the_workspace_is_refused() {
+        let place = workspace("one", "zk");
+        refused(place.path(), "mystore", None, true, "leave --git out");
+    }
+
+    #[test]
+    fn an_error_names_the_folder() {
+        let place = workspace("one", "zk");
+        let root = place.path();
+        let no_folder = root.join("absent");
+        refused(root, "mystore", Some(no_folder), false, "absent: ");
+        // A file in the place of a folder cannot be written into.
+        let file = Some(root.join("Cargo.toml"));
+        refused(
+            root,
+            "mystore",
+            file,
+            false,
+            "Cargo.toml/membership-mystore",
+        );
     }
 }
