@@ -1,5 +1,6 @@
 //! The crate that `cargo xtask new-provider` creates compiles, fails with a clear message, and,
-//! filled with a store in memory, passes the suite.
+//! filled with a store in memory, passes the suite. A store that ignores one of its conditions does
+//! not pass.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -75,14 +76,37 @@ fn profiles(manifest: &str) -> String {
         .collect()
 }
 
+/// What a store can do wrong that ignores a condition, and a case that must catch it. The fixtures
+/// plant what `FILLED_FAULT` names.
+const FAULTS: &[(&str, &str, &str)] = &[
+    (ROWS, "creates over a version row", "fifty_silos"),
+    (ROWS, "inserts over a row", "conflicts_change_nothing"),
+    (ROWS, "changes a missing row", "conflicts_change_nothing"),
+    (ROWS, "removes a missing row", "conflicts_change_nothing"),
+    (ROWS, "commits over a commit", "many_writers"),
+    (
+        ROWS,
+        "keeps the heartbeat of nobody",
+        "heartbeat_without_a_row",
+    ),
+    (BATCH, "creates over a version row", "fifty_silos"),
+    (BATCH, "replaces any version row", "of_many_commits"),
+    (BATCH, "inserts over a row", "conflicts_change_nothing"),
+    (BATCH, "changes a missing row", "conflicts_change_nothing"),
+    (BATCH, "has tags that begin anew", "a_table_made_anew"),
+];
+const ROWS: &str = "membership-filled-rows";
+const BATCH: &str = "membership-filled-batch";
+
 #[test]
 fn every_shape_compiles_and_two_pass_the_suite_once_they_are_filled() {
     let place = tempfile::tempdir().unwrap();
     let (root, place) = (root(), place.path());
     for (name, shape) in [
-        ("plain-document", "document"),
-        ("plain-rows", "rows"),
-        ("plain-batch", "batch"),
+        // Words of Rust, of the templates and of the suite.
+        ("self", "document"),
+        ("store", "rows"),
+        ("arc", "batch"),
         ("filled-rows", "rows"),
         ("filled-batch", "batch"),
     ] {
@@ -116,29 +140,43 @@ fn every_shape_compiles_and_two_pass_the_suite_once_they_are_filled() {
     )
     .unwrap();
     fs::copy(root.join("Cargo.lock"), place.join("Cargo.lock")).unwrap();
-    let cargo = |arguments: &[&str]| {
+    let cargo_with = |variables: &[(&str, &str)], arguments: &[&str]| {
         let mut cargo = Command::new(env!("CARGO"));
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         cargo
             .current_dir(place)
             .env("CARGO_TARGET_DIR", target)
+            .envs(variables.iter().copied())
             .args(arguments)
             .output()
             .unwrap()
     };
+    let cargo = |arguments: &[&str]| cargo_with(&[], arguments);
     let checked = cargo(&["test", "--offline", "--workspace", "--no-run"]);
     assert!(checked.status.success(), "{}", text(&checked));
     assert!(!text(&checked).contains("warning:"), "{}", text(&checked));
-    for package in ["membership-filled-rows", "membership-filled-batch"] {
+    for package in [ROWS, BATCH] {
         let passed = cargo(&["test", "--offline", "-p", package, "--test", "conformance"]);
         assert!(passed.status.success(), "{}", text(&passed));
+    }
+    for (package, fault, case) in FAULTS {
+        let planted = [
+            ("FILLED_FAULT", *fault),
+            ("MEMBERSHIP_CONFORMANCE_CASES", case),
+        ];
+        let test = ["test", "--offline", "-p", package, "--test", "conformance"];
+        let caught = text(&cargo_with(&planted, &test));
+        assert!(
+            caught.contains("0 passed, 1 failed"),
+            "{package}: a store that {fault} is not caught by {case}: {caught}"
+        );
     }
     let unwritten = cargo(&[
         "test",
         "--offline",
         "-p",
-        "membership-plain-document",
+        "membership-self",
         "--test",
         "conformance",
     ]);
