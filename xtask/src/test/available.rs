@@ -3,15 +3,28 @@
 use std::collections::BTreeSet;
 
 use super::shares::Share;
-use crate::say;
+use crate::{Failure, say};
 use membership_testbed::Kind;
-use membership_testbed::install::{self, Tool};
+use membership_testbed::install;
 
 /// The shares that can be tested here, and those that cannot.
 pub struct Available {
     pub shares: Vec<&'static Share>,
     /// A line for each store that cannot be tested: its name, and the missing tools.
     pub missing: Vec<String>,
+}
+
+impl Available {
+    /// An error if a store that was asked for cannot be tested.
+    pub fn nothing_is_missing(&self) -> Result<(), Failure> {
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "not every store that was asked for can be tested here\n{}",
+            self.missing.join("\n")
+        )))
+    }
 }
 
 /// Sorts the shares by whether this machine has what their servers need, and prints the result.
@@ -43,7 +56,10 @@ pub fn sort(chosen: Vec<&'static Share>, containers: bool) -> Available {
         if lacks.is_empty() {
             here.push(kind.name());
         } else {
-            missing.push(format!("{kind}: this machine lacks {}", names(&lacks)));
+            missing.push(format!(
+                "{kind}: this machine lacks {}",
+                lacks.join(" and ")
+            ));
             lacking.insert(kind.name());
         }
     }
@@ -62,15 +78,15 @@ pub fn sort(chosen: Vec<&'static Share>, containers: bool) -> Available {
     }
 }
 
-/// Whether the environment names an external server.
+/// Whether the environment names an external server. An empty variable names none, as for the
+/// launcher.
 pub fn is_given(kind: Kind) -> bool {
     let mut variables = kind.url_variables().iter();
-    variables.any(|name| std::env::var_os(name).is_some())
+    variables.any(|name| std::env::var(name).is_ok_and(|url| is_url(&url)))
 }
 
-fn names(tools: &[Tool]) -> String {
-    let names: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
-    names.join(" and ")
+fn is_url(text: &str) -> bool {
+    !text.trim().is_empty()
 }
 
 fn list(names: &[&str]) -> String {
@@ -78,5 +94,16 @@ fn list(names: &[&str]) -> String {
         "no store with a server".to_owned()
     } else {
         names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_variable_names_no_server() {
+        assert!(is_url("redis://127.0.0.1"));
+        assert!(!is_url("") && !is_url(" \n"));
     }
 }

@@ -61,15 +61,26 @@ fn side_by_side() -> u8 {
 /// Runs the long tests: hours. For before something is called finished.
 #[derive(clap::Args)]
 pub struct Soak {
-    /// Only the tests of these stores.
+    /// Only the tests of these stores. What this machine cannot test is then an error.
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = shares::named)]
     only: Vec<&'static Share>,
     /// Servers as containers.
     #[arg(long)]
     containers: bool,
     /// The seeds of the simulated clusters.
-    #[arg(long, value_name = "FROM..TO", default_value = "1000..1600")]
+    #[arg(long, value_name = "FROM..TO", default_value = "1000..1600", value_parser = seeds)]
     seeds: String,
+}
+
+/// Checks a range of seeds, which other programs parse later.
+fn seeds(text: &str) -> Result<String, String> {
+    let range = text
+        .split_once("..")
+        .and_then(|(from, to)| Some((from.parse::<u64>().ok()?, to.parse::<u64>().ok()?)));
+    match range {
+        Some((from, to)) if from < to => Ok(text.to_owned()),
+        _ => Err("write FROM..TO with FROM smaller than TO, such as 1000..1600".to_owned()),
+    }
 }
 
 impl Test {
@@ -94,7 +105,7 @@ impl Test {
         let chosen = chosen(&self.only, |share| !share.by_default);
         let available = available::sort(chosen, self.containers);
         if self.all || !self.only.is_empty() {
-            none_is_missing(&available.missing)?;
+            available.nothing_is_missing()?;
         }
         let mut outcomes = Vec::new();
         run_shares(
@@ -130,6 +141,11 @@ impl Soak {
             watched: true,
             environment,
         };
+        let chosen = chosen(&self.only, |_| true);
+        let available = available::sort(chosen, self.containers);
+        if !self.only.is_empty() {
+            available.nothing_is_missing()?;
+        }
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             heading(&format!("simulated clusters, seeds {}", self.seeds));
@@ -202,8 +218,6 @@ impl Soak {
                 outcomes.push(runner.whole(what, command)?);
             }
         }
-        let chosen = chosen(&self.only, |_| true);
-        let available = available::sort(chosen, self.containers);
         run_shares(
             root,
             &available.shares,
@@ -271,15 +285,6 @@ fn run_shares(
     Ok(())
 }
 
-fn none_is_missing(missing: &[String]) -> Result<(), Failure> {
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::new(format!(
-        "not every store that was asked for can be tested here\n{}",
-        missing.join("\n")
-    )))
-}
 
 fn heading(text: &str) {
     say(&format!("\n=== {text}"));
@@ -329,9 +334,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_stores_means_all() {
-        assert!(none_is_missing(&[]).is_ok());
-        let missing = ["etcd: this machine lacks apt-get".to_owned()];
-        assert!(none_is_missing(&missing).is_err());
+    fn seeds_are_a_range_that_is_not_empty() {
+        assert_eq!(seeds("1000..1600").as_deref(), Ok("1000..1600"));
+        for wrong in ["rubbish", "5..1", "5..5", "5", "-1..5", "1..=5", ""] {
+            let error = seeds(wrong).unwrap_err();
+            assert!(error.contains("FROM..TO"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_and_cannot_be_tested_is_an_error() {
+        let mut available = available::Available {
+            shares: vec![],
+            missing: vec![],
+        };
+        assert!(available.nothing_is_missing().is_ok());
+        available.missing = vec!["zookeeper: this machine lacks Java 17 or newer".to_owned()];
+        let error = available.nothing_is_missing().unwrap_err().to_string();
+        assert!(
+            error.contains("zookeeper") && error.contains("Java"),
+            "{error}"
+        );
     }
 }
