@@ -37,8 +37,8 @@ pub struct LocalServer {
 }
 
 impl LocalServer {
-    /// The external server whose URL this environment variable contains, or a new one at
-    /// `scheme://:secret@127.0.0.1:port`, without the secret if it is empty. Returns when the
+    /// The external server whose URL this environment variable contains, or, if it is unset or
+    /// empty, a new one at `scheme://:secret@127.0.0.1:port`, without the secret if it is empty. Returns when the
     /// server listens.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl LocalServer {
         secret: &'static str,
         command: StartCommand,
     ) -> Result<Self, Stop> {
-        let external = std::env::var(variable).ok();
+        let external = given(std::env::var(variable).ok());
         let (address, url) = match &external {
             Some(url) => {
                 let address = host(url).to_socket_addrs()?.next();
@@ -150,9 +150,29 @@ impl Servers for LocalServer {
     }
 }
 
+/// The URL in a variable; an empty one names no server.
+fn given(url: Option<String>) -> Option<String> {
+    url.filter(|url| !url.trim().is_empty())
+}
+
 /// `host:port` in a URL.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
     rest.split(['/', '?']).next().unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::given;
+
+    #[test]
+    fn an_empty_variable_names_no_server() {
+        let of = |url: &str| given(Some(url.to_owned()));
+        assert_eq!(
+            of("toy://127.0.0.1:1").as_deref(),
+            Some("toy://127.0.0.1:1")
+        );
+        assert_eq!((of(""), of(" "), given(None)), (None, None, None));
+    }
 }
