@@ -30,6 +30,29 @@ pub enum Capability {
     Hints,
 }
 
+impl Capability {
+    /// The reasons for which a store can lack it.
+    #[must_use]
+    pub const fn reasons(self) -> &'static [Reason] {
+        match self {
+            Self::RawAccess | Self::Wipe | Self::SaveAndRestore => {
+                &[Reason::OnlyAddress, Reason::StoreForbids]
+            }
+            Self::Restart | Self::Unavailable => &[
+                Reason::InMemory,
+                Reason::NoServer,
+                Reason::Managed,
+                Reason::OnlyAddress,
+            ],
+            Self::Secret => &[Reason::NoSecret],
+            Self::Child => &[Reason::InMemory],
+            Self::RefusesOrphanHeartbeats => &[Reason::SecondRoundTrip],
+            Self::Proxy => &[Reason::InMemory, Reason::NoServer, Reason::NoProxy],
+            Self::Hints => &[Reason::NoHints, Reason::StoreForbids],
+        }
+    }
+}
+
 /// Why something does not apply to a store. There are no other reasons: a situation that could be
 /// staged and is not makes its cases fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

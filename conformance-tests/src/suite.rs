@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::case::{Case, Cx, Progress};
 use crate::effort::Effort;
 use crate::environment::{Asked, Environment};
-use crate::{Backend, CaseResult, Clause, Outcome, Report, Stop, cases};
+use crate::{Backend, Capability, CaseResult, Clause, Outcome, Report, Stop, cases};
 
 type Listener = Box<dyn Fn(&CaseResult) + Send + Sync>;
 
@@ -268,7 +268,9 @@ impl Suite {
             {
                 Some((_, reason)) => Outcome::NotApplicable(*reason),
                 None => Outcome::Failed(format!(
-                    "the backend neither stages {capability:?} nor lists it as not applicable"
+                    "the backend neither stages Capability::{capability:?} nor lists it in `not_applicable`: stage it, or list it \
+                     with the reason that is true of the store: {}",
+                    possible(capability)
                 )),
             },
         };
@@ -293,6 +295,13 @@ impl Suite {
 )]
 fn print<T: fmt::Display + ?Sized>(line: &T) {
     println!("{line}");
+}
+
+/// The reasons that a store can have, in words.
+fn possible(capability: Capability) -> String {
+    let reasons = capability.reasons().iter();
+    let texts: Vec<String> = reasons.map(|r| format!("Reason::{r:?} ({r})")).collect();
+    texts.join(", ")
 }
 
 fn fresh_seed() -> u64 {

@@ -232,6 +232,10 @@ async fn unlisted_capabilities_are_failures() {
         "{failure}"
     );
     assert!(failure.to_string().contains(Clause::T2.text()), "{failure}");
+    assert!(
+        failure.to_string().contains("Reason::InMemory"),
+        "{failure}"
+    );
 }
 
 fn quick(suite: Suite) -> Suite {

@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// The cluster, rows and version row as of one moment. Where that takes several requests, see
-    /// "Pages tear" in the guide. With `barrier` it is the newest moment, whatever the store's
+    /// "Torn pages" in docs/new-provider.md. With `barrier` it is the newest moment, whatever the store's
     /// usual reads are.
     pub(crate) async fn read(&self, _heartbeats: bool, _barrier: bool) -> Result<Stored, TableError> {
         Err(not_written("read"))
