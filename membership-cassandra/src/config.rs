@@ -210,17 +210,18 @@ impl CassandraConfig {
         self
     }
 
-    /// The timeout of one operation, including connecting: 10 ms to 1 h. Default 5 s. Below 2 s the
-    /// servers' own timeouts, which give more detail, come too late. Connecting, `initialize` and
-    /// `delete` are several operations; `initialize` waits up to a minute longer for missing
-    /// tables.
+    /// The timeout of one operation, including connecting: 10 ms to 1 h. Default: that of
+    /// [`Timeouts`]. Below 2 s the servers' own timeouts, which give more detail, come too late.
+    /// Connecting, `initialize` and `delete` are several operations; `initialize` waits up to a
+    /// minute longer for missing tables.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);
         self
     }
 
-    /// The timeout of connecting: 10 ms to 1 h. Default 2 s. An existing session keeps its own.
+    /// The timeout of connecting: 10 ms to 1 h. Default: that of [`Timeouts`]. An existing session
+    /// keeps its own.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_connect(timeout);

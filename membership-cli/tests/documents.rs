@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use membership_cli::Exit;
 use membership_core::{Config, Preset, SharedSettings, TableErrorKind};
+use membership_provider::Timeouts;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -151,7 +152,52 @@ fn every_command_is_documented() {
     if cfg!(not(feature = "conformance")) {
         documented.remove("conformance");
     }
-    assert_eq!(documented, commands);
+    for command in commands.difference(&documented) {
+        panic!(
+            "`membership {command}` is not documented: add a row for it to the table below \
+             \"## Commands\" in docs/operating.md"
+        );
+    }
+    for command in documented.difference(&commands) {
+        panic!(
+            "docs/operating.md documents `membership {command}`, which is no command: remove its \
+             row below \"## Commands\", or list it in membership-cli/src/commands/mod.rs"
+        );
+    }
+}
+
+/// The defaults of a provider that uses those of `Timeouts`.
+#[test]
+fn default_timeouts() {
+    let default = Timeouts::default();
+    let due = [
+        ("operation_timeout", default.operation()),
+        ("connect_timeout", default.connect()),
+    ];
+    let mut compared = 0;
+    for folder in crates() {
+        let config = root().join(&folder).join("src/config.rs");
+        let config = std::fs::read_to_string(config).unwrap_or_default();
+        if !config.contains("timeouts: Timeouts::default()") {
+            continue;
+        }
+        let readme = text(&format!("{folder}/README.md"));
+        for (option, due) in due {
+            let row = format!("| `{option}`");
+            let row = readme.lines().find(|line| line.starts_with(&row));
+            let row = row.unwrap_or_else(|| {
+                panic!("{folder}/README.md has no row for the option `{option}`")
+            });
+            let said = row.split(" | ").nth(1).unwrap();
+            assert_eq!(
+                duration(said),
+                due,
+                "{folder}/README.md: the default of `{option}`; membership-provider/src/timeouts.rs has another one"
+            );
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 12, "six providers with two timeouts each");
 }
 
 #[test]

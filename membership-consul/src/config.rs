@@ -192,16 +192,16 @@ impl ConsulConfig {
         self
     }
 
-    /// How long one operation may take, with all its requests and connecting: 10 ms to 1 h. Default
-    /// 5 s.
+    /// How long one operation may take, with all its requests and connecting: 10 ms to 1 h.
+    /// Default: that of [`Timeouts`].
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);
         self
     }
 
-    /// How long it may take to make one connection: 10 ms to 1 h. Default 2 s. An existing client
-    /// keeps its own.
+    /// How long it may take to make one connection: 10 ms to 1 h. Default: that of [`Timeouts`]. An
+    /// existing client keeps its own.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_connect(timeout);

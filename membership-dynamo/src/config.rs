@@ -192,15 +192,17 @@ impl DynamoConfig {
         self
     }
 
-    /// The timeout of one request, including connecting: 10 ms to 1 h. Default 5 s. `commit`,
-    /// `read_row` and heartbeats are one request; a read is one for each page.
+    /// The timeout of one request, including connecting: 10 ms to 1 h. Default: that of
+    /// [`Timeouts`]. `commit`, `read_row` and heartbeats are one request; a read is one for each
+    /// page.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);
         self
     }
 
-    /// The timeout of connecting: 10 ms to 1 h. Default 2 s. An existing client keeps its own.
+    /// The timeout of connecting: 10 ms to 1 h. Default: that of [`Timeouts`]. An existing client
+    /// keeps its own.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_connect(timeout);

@@ -153,15 +153,15 @@ impl EtcdConfig {
     }
 
     /// How long one operation may take, connecting and authenticating included: 10 ms to 1 h.
-    /// Default 5 s.
+    /// Default: that of [`Timeouts`].
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);
         self
     }
 
-    /// How long it may take to make one connection: 10 ms to 1 h. Default 2 s. An existing client
-    /// keeps its own.
+    /// How long it may take to make one connection: 10 ms to 1 h. Default: that of [`Timeouts`]. An
+    /// existing client keeps its own.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_connect(timeout);

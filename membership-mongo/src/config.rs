@@ -241,14 +241,15 @@ impl MongoConfig {
         self
     }
 
-    /// The time of one operation, including finding the primary: 10 ms to 1 h. Default 5 s.
+    /// The time of one operation, including finding the primary: 10 ms to 1 h. Default: that of
+    /// [`Timeouts`].
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);
         self
     }
 
-    /// The time to open one connection: 10 ms to 1 h. Default 2 s.
+    /// The time to open one connection: 10 ms to 1 h. Default: that of [`Timeouts`].
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_connect(timeout);

@@ -306,14 +306,15 @@ impl RedisConfig {
         self
     }
 
-    /// How long one operation may take, connecting included: 10 ms to 1 h. Default 5 s.
+    /// How long one operation may take, connecting included: 10 ms to 1 h. Default: that of
+    /// [`Timeouts`].
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);
         self
     }
 
-    /// How long it may take to make one connection: 10 ms to 1 h. Default 2 s.
+    /// How long it may take to make one connection: 10 ms to 1 h. Default: that of [`Timeouts`].
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_connect(timeout);

@@ -20,7 +20,7 @@ pub struct ToyConfig {
 
 impl ToyConfig {
     /// What a connection string says: `toy://[:password@]host[:port]`, with the option
-    /// `operation_timeout` (such as `3s`). The timeout is 5 s unless that option says otherwise.
+    /// `operation_timeout` (such as `3s`). Without that option the timeout is that of [`Timeouts`].
     ///
     /// # Errors
     /// `Configuration`; the string is not repeated, because it may hold a password.

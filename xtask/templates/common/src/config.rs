@@ -21,7 +21,7 @@ pub struct {{Title}}Config {
 
 impl {{Title}}Config {
     /// What a connection string says: `{{name}}://[:password@]host[:port]`, with the option
-    /// `operation_timeout` (such as `3s`). The timeout is 5 s unless that option says otherwise.
+    /// `operation_timeout` (such as `3s`). Without that option the timeout is that of [`Timeouts`].
     ///
     /// # Errors
     /// `Configuration`; the string is not repeated, because it may hold a password.
