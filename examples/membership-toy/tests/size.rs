@@ -1,4 +1,4 @@
-//! A provider is small: what is written for one store fits into 150 lines.
+//! A provider is small: what is written for one store fits into 150 lines of code.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
