@@ -285,7 +285,6 @@ fn run_shares(
     Ok(())
 }
 
-
 fn heading(text: &str) {
     say(&format!("\n=== {text}"));
 }
