@@ -59,6 +59,30 @@ impl GroundTruth {
         longest
     }
 
+    /// The longest time without a break in which a process ran and was neither paused nor held, of
+    /// the times that have a part in `from..=to`.
+    #[must_use]
+    pub fn longest_run(record: &ProcessRecord, from: VirtualTime, to: VirtualTime) -> Duration {
+        let pauses = record.paused.spans(from, to);
+        let mut spans: Vec<_> = pauses.chain(record.held.spans(from, to)).collect();
+        spans.sort_unstable();
+        let (mut longest, mut since) = (Duration::ZERO, from.max(record.started));
+        for (begin, end) in spans {
+            longest = longest.max(begin.saturating_sub(since));
+            since = since.max(end);
+        }
+        longest.max(to.saturating_sub(since))
+    }
+
+    /// Whether a silo ran for so long without a pause that it could have judged others: after each
+    /// pause it counts their silence anew, for a failure window, and a call takes as long.
+    #[must_use]
+    pub fn could_judge(&self, silo: &SiloAddress, from: VirtualTime, to: VirtualTime) -> bool {
+        let least = self.longest(self.config.failure_window * 2);
+        self.owner(silo)
+            .is_some_and(|record| Self::longest_run(record, from, to) >= least)
+    }
+
     /// Whether a silo ran from `from` (or its start) to `to`, and answered every message within a
     /// failure window by any clock. It may have paused, any number of times, each time for less
     /// than that. After a longer pause a silo answers nothing until it has read the table.

@@ -15,8 +15,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// and 3 heartbeat periods.
 ///
 /// A silo is alone in being unreachable if no other Active silo, and not the joining one, reaches
-/// it, and all of them reach each other. The check does not judge a joining silo while the set of
-/// Active silos changes, or while anybody has trouble with the table: both delay a join, too.
+/// it, and all of them reach each other. A silo that pauses again and again, so that it never runs
+/// for two failure windows, is not well enough to say whom it reaches: then the unreachable one is
+/// not alone. The check does not judge a joining silo while the set of Active silos changes, or while
+/// anybody has trouble with the table: both delay a join, too.
 #[derive(Debug, Default)]
 pub struct BlockedJoins {
     table: Option<Snapshot>,
@@ -98,6 +100,11 @@ impl BlockedJoins {
                 let Some(alone) = Self::alone(table, joiner, from, truth) else {
                     break;
                 };
+                let mut judges = active(table).map(|e| e.address).chain([*joiner]);
+                let well = |silo| silo == alone || truth.could_judge(&silo, from, now);
+                if waited == most && !judges.all(well) {
+                    break;
+                }
                 self.judged.insert((*joiner, alone));
                 if waited == most {
                     return Err(format!(

@@ -290,6 +290,18 @@ fn p14_detects_a_join_that_one_unreachable_silo_blocks() {
 }
 
 #[test]
+fn p14_waits_for_silos_that_pause_again_and_again() {
+    let mut cluster = join_beside_an_isolated_silo(true);
+    let other = cluster.running()[2];
+    for _ in 0..40 {
+        cluster.pause(other, S(1));
+        cluster.run_for(S(3)).unwrap();
+    }
+    let violation = cluster.run_for(S(20)).unwrap_err();
+    assert_eq!(violation.invariant(), "P14", "it has been well for a while");
+}
+
+#[test]
 fn p14_accepts_a_join_after_the_unreachable_silo_has_died() {
     let mut cluster = join_beside_an_isolated_silo(false);
     cluster.run_for(S(120)).unwrap();
