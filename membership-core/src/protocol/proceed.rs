@@ -150,7 +150,7 @@ impl Protocol {
         self.voter.on_challenges(self.ctx.mono(), challenges);
         if asked.is_none() && self.ctx.variant.calls != Calls::Nobody {
             let ToAsk { suspects, named } = if self.joiner.is_contacting() {
-                self.to_challenge()
+                self.whom_to_challenge()
             } else {
                 self.voter
                     .to_ask(&mut self.ctx, &mut self.prober, &mut self.roll_call, input)
@@ -173,7 +173,7 @@ impl Protocol {
     /// The silos that a Joining one asks about: all Active ones, if none of them answers it, and they
     /// are at most two or none of them writes heartbeats. It tells one or two by a challenge that
     /// most do not reach them; see [`super::isolation`].
-    fn to_challenge(&mut self) -> ToAsk {
+    fn whom_to_challenge(&mut self) -> ToAsk {
         let (ctx, roll_call) = (&self.ctx, &self.roll_call);
         let away = ctx.table.failing_since.is_some() || ctx.suspended || ctx.table_doubted();
         if roll_call.is_running() || away || ctx.is_announced() || self.monitor.local() > 0 {
