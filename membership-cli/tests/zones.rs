@@ -69,7 +69,8 @@ impl Zones {
     #[track_caller]
     fn ip(&self, args: &[&str]) {
         let ran = Command::new("ip").args(args).output();
-        let ran = ran.expect("this test needs the command `ip` (package iproute2)");
+        let ran =
+            ran.unwrap_or_else(|e| panic!("{e}: this test needs the command `ip` (iproute2)"));
         assert!(
             ran.status.success(),
             "ip {}: {} (this test needs root)",
