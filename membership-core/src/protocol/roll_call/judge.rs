@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Electorate;
 use super::running::Running;
 use super::tally::{Failing, Tally};
+use super::{Electorate, least_time};
 use crate::hooks::Calls;
 use crate::intent::{self, Call};
 use crate::protocol::context::Ctx;
@@ -51,7 +51,24 @@ impl Running {
         tally.failed.iter().filter(recent)
     }
 
+    /// What the call has found of a suspect. Nobody is lost at the moment at which others have come
+    /// back: it may be about to answer, too.
     pub(super) fn judge(
+        &self,
+        ctx: &Ctx,
+        silo: &SiloAddress,
+        tally: &Tally,
+        with: &Electorate<'_>,
+    ) -> Judgement {
+        let judgement = self.found(ctx, silo, tally, with);
+        let recent = |at: MonoTime| ctx.mono().since(at) < least_time(ctx);
+        match judgement {
+            Judgement::Lost if self.returned.is_some_and(recent) => Judgement::Open,
+            judgement => judgement,
+        }
+    }
+
+    fn found(
         &self,
         ctx: &Ctx,
         silo: &SiloAddress,

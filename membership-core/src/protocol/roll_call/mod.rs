@@ -317,6 +317,7 @@ impl RollCall {
             asked,
             sampled,
             here: BTreeSet::new(),
+            returned: None,
             named: named.iter().copied().collect(),
             asked_again: 0,
             silent_added: false,
@@ -345,7 +346,11 @@ impl RollCall {
             .as_mut()
             .filter(|r| r.call == call && r.asked.contains(&from))?;
         running.changed = true;
-        running.here.insert(from);
+        let now = ctx.mono();
+        let is_late = now.since(running.began) >= least_time(ctx);
+        if running.here.insert(from) && is_late && ctx.variant.calls == Calls::Everybody {
+            running.returned = Some(now);
+        }
         if running.suspects.get(&from).is_some_and(|t| !t.stuck) {
             running.suspects.remove(&from);
         }

@@ -23,6 +23,9 @@ pub(super) struct Running {
     pub(super) asked: BTreeSet<SiloAddress>,
     pub(super) sampled: bool,
     pub(super) here: BTreeSet<SiloAddress>,
+    /// When a silo that had not answered for a while last did: the network may have come back, and
+    /// the others need a moment to answer as well.
+    pub(super) returned: Option<MonoTime>,
     /// Others that somebody has missed: they become suspects if they do not answer soon.
     pub(super) named: BTreeSet<SiloAddress>,
     /// How often those that did not answer have been asked again.
@@ -175,6 +178,7 @@ impl Running {
             if !self.silent_added {
                 times.push(self.began + self.timeout * 3 / 4);
             }
+            times.extend(self.returned.map(|at| at + least_time(ctx)));
             for tally in self.suspects.values() {
                 times.push(tally.silent_since() + ctx.failure_window());
                 times.push(tally.added + self.timeout * 2);

@@ -249,3 +249,27 @@ fn after_a_call_without_a_majority_the_next_waits_for_a_failure_window() {
         "one without a majority: a failure window, not {waited:?}"
     );
 }
+
+#[test]
+fn nobody_is_lost_at_the_moment_at_which_others_come_back() {
+    let call = |cut: bool| {
+        let mut c = Calling::new(5).crash([5]);
+        for n in 1..=4 {
+            c.said.insert((silo(n), silo(5)), failed_for(secs(10)));
+        }
+        if cut {
+            c = c.split([1], &[2, 3, 4]);
+        }
+        c.start([5]);
+        let began = c.ctx.now.mono;
+        c.deliver();
+        pass_time(&mut c.ctx, ms(300));
+        // The network is up again. The next questions reach the others, who have missed the suspect.
+        c.cut.clear();
+        assert_eq!(c.end().len(), 1);
+        c.ctx.now.mono.since(began)
+    };
+    assert_eq!(call(false), ms(300));
+    let took = call(true);
+    assert!(took >= ms(300 + 187), "{took:?}: they came back after 300 ms");
+}
