@@ -139,7 +139,10 @@ async fn a_large_table_that_is_torn_is_caught() {
             .effort(|effort| effort.busy = std::time::Duration::from_secs(1))
             .run()
             .await;
-        assert_eq!(report.results[0].name, "a_large_table_is_read_whole");
+        assert_eq!(
+            report.results[0].name,
+            "a_large_table_is_read_whole_while_it_changes"
+        );
         assert_eq!(
             (report.results.len(), report.failures().count()),
             (1, 1),

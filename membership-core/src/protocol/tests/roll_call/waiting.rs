@@ -271,5 +271,8 @@ fn nobody_is_lost_at_the_moment_at_which_others_come_back() {
     };
     assert_eq!(call(false), ms(300));
     let took = call(true);
-    assert!(took >= ms(300 + 187), "{took:?}: they came back after 300 ms");
+    assert!(
+        took >= ms(300 + 187),
+        "{took:?}: they came back after 300 ms"
+    );
 }
