@@ -300,4 +300,27 @@ mod tests {
             assert_eq!(set, Some(value), "{pragma}");
         }
     }
+
+    /// The caller of an operation has been told that its time is over, so nothing may be written.
+    struct Closed;
+
+    impl Gate for Closed {
+        fn may_commit(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn nothing_is_committed_after_the_caller_was_told_otherwise() {
+        let place = tempfile::tempdir().unwrap();
+        let deadline = Arc::new(Mutex::new(Instant::now()));
+        let file = File::open(&place.path().join("members.db"), true, &deadline).unwrap();
+        let tx = writing(&file.conn).unwrap();
+        tx.execute("CREATE TABLE late (body BLOB)", []).unwrap();
+        let kind = file.commit(tx, &Closed).unwrap_err().kind();
+        assert_eq!(kind, TableErrorKind::Busy);
+        let sql = "SELECT count(*) FROM sqlite_master WHERE name = 'late'";
+        let found = first(&file.conn, sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(found, Some(0));
+    }
 }
