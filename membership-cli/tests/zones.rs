@@ -120,9 +120,6 @@ impl Zones {
                 None => command.env_remove(name),
             };
         }
-        command
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped());
         Process::spawn(command, 7100)
     }
 }

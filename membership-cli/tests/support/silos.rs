@@ -70,6 +70,7 @@ impl Process {
     }
 
     pub fn spawn(mut command: Command, port: u16) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let heard = Arc::new((Mutex::new(Heard::default()), Condvar::new()));
         let stdout = BufReader::new(child.stdout.take().unwrap());

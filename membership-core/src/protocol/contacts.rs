@@ -79,7 +79,11 @@ impl Contacts {
         let incarnations = SiloAddress::at(to, 0)..=SiloAddress::at(to, MAX_SAFE_INTEGER);
         for (_, contact) in self.all.range_mut(incarnations) {
             contact.error = Some(reason.to_owned());
-            contact.refused = if refused { contact.refused + 1 } else { 0 };
+            contact.refused = if refused {
+                contact.refused.saturating_add(1)
+            } else {
+                0
+            };
         }
     }
 

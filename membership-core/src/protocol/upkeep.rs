@@ -47,30 +47,38 @@ impl Protocol {
     }
 
     /// Which challenged silos this silo waits for: none, unless its last roll call reached no
-    /// majority, or it joins and no Active silo answers it. A silo that is challenged, or waits for others, writes heartbeats more often.
+    /// majority, or it joins and no Active silo answers it. A silo that is challenged, or waits for
+    /// others, writes heartbeats more often.
     pub(super) fn look_at_challenges(&mut self) {
         let ctx = &self.ctx;
         let me_too = ctx.is_challenged(&ctx.me);
         self.waits_for.clear();
-        let left_alone = || {
-            let passed = self.passed_over();
-            let silent = || self.joiner.contacts.silent(ctx, &self.prober, &passed);
-            self.joiner.is_contacting() && (!self.gone.is_empty() || !silent().is_empty())
-        };
-        let judges = if ctx.is_active() {
-            self.roll_call.is_outnumbered()
-        } else {
-            left_alone()
-        };
-        if judges && !ctx.members.accused.is_empty() {
-            let accused = ctx.members.accused.iter();
-            let others = accused.filter(|s| **s != ctx.me && ctx.is_challenged(s));
-            self.waits_for.extend(others.copied());
+        let is_other = |s: &&SiloAddress| **s != ctx.me && ctx.is_challenged(s);
+        let others: Vec<SiloAddress> = ctx
+            .members
+            .accused
+            .iter()
+            .filter(is_other)
+            .copied()
+            .collect();
+        if !others.is_empty() && self.is_left_alone() {
+            self.waits_for.extend(others);
         }
         self.challenged.retain(|s| self.waits_for.contains(s));
         self.look_who_is_gone();
         let hurried = me_too || !self.waits_for.is_empty();
         self.heartbeat_writer.hurry(&mut self.ctx, hurried);
+    }
+
+    /// Whether nobody can vote the silent silos out: the last roll call reached no majority, or this
+    /// silo joins and no Active one answers it.
+    fn is_left_alone(&self) -> bool {
+        if self.ctx.is_active() {
+            return self.roll_call.is_outnumbered();
+        }
+        let (contacts, passed) = (&self.joiner.contacts, self.passed_over());
+        let silent = || contacts.silent(&self.ctx, &self.prober, &passed);
+        self.joiner.is_contacting() && (!self.gone.is_empty() || !silent().is_empty())
     }
 
     /// Active silos with a fresh vote against this silo.

@@ -11,10 +11,7 @@ const CUT: u64 = 300;
 
 /// Three zones of equal size. The link between two of them is cut; the third reaches both.
 fn two_of_three_zones_lose_their_link(seed: u64, silos: usize) -> Outcome {
-    let mut stage = Stage::set(seed, silos)?;
-    let usual = stage.cluster.network().latency();
-    stage.cluster.zones(3, usual);
-    stage.cluster.cut_zones(0, 1);
+    let mut stage = Stage::with_a_lost_link(seed, silos)?;
     stage.cluster.run_for(S(CUT))?;
     stage.cluster.heal();
     stage.cluster.run_for(S(60))?;

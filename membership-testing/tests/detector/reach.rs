@@ -29,10 +29,7 @@ fn zone(stage: &Stage, silo: ProcessId) -> usize {
 /// Two of three zones lose their link. The silos of both tell exactly those of the other one that
 /// they probe, and those of the third tell nothing.
 fn two_of_three_zones_lose_their_link(seed: u64, silos: usize) -> Outcome {
-    let mut stage = Stage::set(seed, silos)?;
-    let usual = stage.cluster.network().latency();
-    stage.cluster.zones(3, usual);
-    stage.cluster.cut_zones(0, 1);
+    let mut stage = Stage::with_a_lost_link(seed, silos)?;
     stage.cluster.run_for(S(CUT))?;
     let all = stage.silos.clone();
     let sides: Vec<BTreeSet<SiloAddress>> = (0..3)

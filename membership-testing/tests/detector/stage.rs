@@ -169,6 +169,15 @@ impl Stage {
         })
     }
 
+    /// Three zones of equal size, of which the first two have just lost the link between them.
+    pub fn with_a_lost_link(seed: u64, silos: usize) -> Result<Self, Box<dyn Error>> {
+        let mut stage = Self::set(seed, silos)?;
+        let usual = stage.cluster.network().latency();
+        stage.cluster.zones(3, usual);
+        stage.cluster.cut_zones(0, 1);
+        Ok(stage)
+    }
+
     /// Draws this many silos.
     pub fn draw(&mut self, how_many: usize) -> Vec<ProcessId> {
         let mut all = self.silos.clone();
