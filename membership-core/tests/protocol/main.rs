@@ -4,6 +4,7 @@
 mod announced;
 mod fuzz;
 mod pause;
+mod reach;
 mod whole;
 
 use std::sync::Arc;
