@@ -1,9 +1,12 @@
 //! Redis Cluster: the client finds the owner of the slot, and finds it again when the slot has
 //! moved.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use membership_core::{CommitOutcome, Durability, MembershipTable, Recency, TableErrorKind};
+use membership_core::{
+    CommitOutcome, Durability, MembershipTable, ReadAnswer, ReadRequest, Recency, TableError,
+    TableErrorKind, VersionToken,
+};
 use membership_testbed::{Kind, Server};
 
 use crate::support::load::{Load, Phase};
@@ -67,39 +70,41 @@ async fn a_slot_that_moves_is_followed() {
             for node in [to, from] {
                 shell::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
             }
-            // The slot has moved: MOVED. Until every node has heard of it, they may redirect in a
-            // circle, and the commit has not happened.
-            let deadline = std::time::Instant::now() + Duration::from_secs(10);
+            // The slot has moved: MOVED.
             let request = insert(&token, [token.version() + 10]);
-            token = loop {
-                match table.commit(&request).await {
-                    Ok(CommitOutcome::Committed(token)) => break token,
-                    Err(error)
-                        if error.kind() == TableErrorKind::Unavailable
-                            && std::time::Instant::now() < deadline =>
-                    {
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                    other => panic!("{other:?}"),
-                }
+            token = match once_agreed(async || table.commit(&request).await).await {
+                CommitOutcome::Committed(token) => token,
+                other => panic!("{other:?}"),
             };
-            assert_eq!(read(&table).await.0.token, token);
+            assert_eq!(token_once_agreed(&table).await, token);
         }
-        // Another client begins at a node that owns none of the keys, and may not have heard of the
-        // move yet.
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        let other = loop {
-            match connect(&cluster.url()).await {
-                Err(error)
-                    if error.kind() == TableErrorKind::Unavailable
-                        && std::time::Instant::now() < deadline =>
-                {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-                other => break other.unwrap(),
+        // Another client begins at a node that owns none of the keys.
+        let other = once_agreed(async || connect(&cluster.url()).await).await;
+        assert_eq!(token_once_agreed(&other).await, token);
+    }
+}
+
+/// Tries again while the nodes of a cluster may redirect in a circle: until every node has heard
+/// that a slot has moved. Nothing has happened in the meantime.
+async fn once_agreed<T>(operation: impl AsyncFn() -> Result<T, TableError>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match operation().await {
+            Err(error)
+                if error.kind() == TableErrorKind::Unavailable && Instant::now() < deadline =>
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
-        };
-        assert_eq!(read(&other).await.0.token, token);
+            other => break other.unwrap(),
+        }
+    }
+}
+
+/// The token that is read, as [`once_agreed`].
+async fn token_once_agreed(table: &dyn MembershipTable) -> VersionToken {
+    match once_agreed(async || table.read(&ReadRequest::all()).await).await {
+        ReadAnswer::Snapshot { snapshot, .. } => snapshot.token,
+        other => panic!("{other:?}"),
     }
 }
 
