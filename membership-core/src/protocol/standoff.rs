@@ -80,6 +80,10 @@ impl Standoff {
     ) -> bool {
         let now = ctx.mono();
         let known = self.silent.contains_key(silo);
+        if known && expiry > self.expiry(silo) {
+            // It writes no more: this happens to a suspect twice at most.
+            return false;
+        }
         if self.broken || self.version != ctx.base_version() {
             // At most one call in a failure window all the same.
             let soon = |(.., began): (_, _, MonoTime)| now < began + ctx.failure_window();

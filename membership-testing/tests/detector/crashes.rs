@@ -80,7 +80,6 @@ fn half_of_all_machines_crash_at_one_moment() {
 }
 
 #[test]
-#[ignore = "its limit of 30 s is not met yet: up to 30.3 s in some runs"]
 fn most_machines_crash_at_one_moment() {
     for_each(&[80], 0..5, many_machines_crash);
 }
