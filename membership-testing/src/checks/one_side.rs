@@ -9,8 +9,9 @@ use membership_core::{MembershipEntry, SiloAddress, SiloStatus, Snapshot};
 /// Of more than two sides, one may declare silos of several others dead; then it loses none itself.
 ///
 /// A silo runs if it [answered](GroundTruth::answered) and has its table. A side that has declared
-/// silos of another one dead can become the smaller one only because silos of its own crash or
-/// pause, or, where few are Active, because silos start on the other; then the other side may declare the rest dead, and the check does not judge that.
+/// silos of another one dead can become smaller than a third one, or than what is left of the other,
+/// only because silos of its own crash or pause, or, where few are Active, because silos start on
+/// that side; then that side may declare the rest dead, and the check does not judge that.
 #[derive(Debug, Default)]
 pub struct OneSide {
     judged: u64,
@@ -110,10 +111,12 @@ impl Check for OneSide {
                 by,
             };
             let count = |of| running(of, before, split, truth);
+            // Which side must have outgrown the one that loses a silo now.
+            let winner = |earlier: &Loss| if by == side { earlier.side } else { by };
             let earlier = self
                 .losses
                 .iter()
-                .find(|l| l.contradicts(&loss) && count(loss.side) >= count(l.side));
+                .find(|l| l.contradicts(&loss) && count(side) >= count(winner(l)));
             if let Some(earlier) = earlier {
                 return Err(format!(
                     "{} is declared dead on one side of the partition, after {} on another side",

@@ -245,6 +245,33 @@ fn p13_detects_losses_on_two_sides() {
     assert_eq!(losses(7, crashes), Ok(1));
 }
 
+#[test]
+fn p13_judges_a_third_side_by_its_own_silos() {
+    // A silo of the second side dies by the first side, and then one of the first by the third.
+    let third_side = |crashed: std::ops::Range<usize>| {
+        let (mut stage, mut check) = (split(8), OneSide::default());
+        let change = |stage: &mut Stage, silos: &[usize]| {
+            let group = &mut stage.truth.split.as_mut().unwrap().group;
+            group.extend(silos.iter().map(|n| (*n, 2)));
+        };
+        change(&mut stage, &[5, 6, 7]);
+        for n in crashed {
+            stage.truth.records[n].ended = Some(NOON - S(20));
+        }
+        stage
+            .commits(&mut check, vec![], voted(3, &[0, 1]))
+            .unwrap();
+        // Silo 0 writes all deaths.
+        change(&mut stage, &[0]);
+        stage.commits(&mut check, vec![], voted(1, &[0, 5, 6]))
+    };
+    // Two are left of the first side, and four of the third one.
+    assert_eq!(third_side(0..0), Ok(()));
+    third_side(5..7).unwrap_err();
+    third_side(5..8).unwrap_err();
+    assert_eq!(third_side(5..6), Ok(()));
+}
+
 /// Four silos and one that joins. One of the four is isolated; `deaf` silos never write a death.
 fn join_beside_an_isolated_silo(deaf: bool) -> Cluster {
     let mut cluster = Cluster::builder()
