@@ -80,8 +80,8 @@ impl Standoff {
     ) -> bool {
         let now = ctx.mono();
         let known = self.silent.contains_key(silo);
-        if known && expiry > self.expiry(silo) {
-            // It writes no more: this happens to a suspect twice at most.
+        if known && expiry == Expiry::Challenged && self.expiry(silo) < expiry {
+            // Nothing can have changed for the better, and this happens once after a challenge.
             return false;
         }
         if self.broken || self.version != ctx.base_version() {

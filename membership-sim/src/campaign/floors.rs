@@ -22,6 +22,8 @@ struct Floor {
     per_hundred: u64,
     /// Whether the count grows with the cluster. The number of faults depends on the time alone.
     grows: bool,
+    /// Clusters of fewer silos than this have no such event, or next to none.
+    from: u64,
 }
 
 const fn floor(what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64) -> Floor {
@@ -30,6 +32,7 @@ const fn floor(what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64) -
         count,
         per_hundred,
         grows: false,
+        from: 0,
     }
 }
 
@@ -39,6 +42,15 @@ const fn growing(what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64)
         count,
         per_hundred,
         grows: true,
+        from: 0,
+    }
+}
+
+/// A floor of clusters that have at least this many silos.
+const fn among(from: u64, what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64) -> Floor {
+    Floor {
+        from,
+        ..floor(what, count, per_hundred)
     }
 }
 
@@ -88,14 +100,18 @@ const FLOORS: &[Floor] = &[
     floor("restores", |s| s.restores, 50),
     floor("rollbacks", |s| s.rollbacks, 50),
     floor("commits judged by P6", |s| s.outage_commits, 100),
-    floor("deaths judged by P10", |s| s.deaths_judged, 1_000),
-    floor("splits judged by P11", |s| s.splits_judged, 4),
+    // Of two silos neither can be outvoted: the other one is the only witness.
+    among(3, "deaths judged by P10", |s| s.deaths_judged, 1_000),
+    among(3, "splits judged by P11", |s| s.splits_judged, 4),
 ];
 
 impl Floor {
     /// The floor for this many runs. Rare events vary, so three times the square root is
     /// subtracted; but the floor is at least one if the event is expected at all.
     fn due(&self, runs: u64, silos: u64, minutes: u64) -> u64 {
+        if silos < self.from {
+            return 0;
+        }
         let size = if self.grows { silos } else { silos.min(SILOS) };
         let due = runs * self.per_hundred * size * minutes / (100 * SILOS * MINUTES);
         due.saturating_sub(3 * due.isqrt()).max(due.min(1))
