@@ -52,7 +52,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// For a table over one document: its store, past the table. A backend that returns it has
     /// staged [`Capability::RawAccess`], [`Capability::Wipe`] and [`Capability::SaveAndRestore`],
-    /// and need not implement the next six functions.
+    /// and need not implement the next seven functions.
     ///
     /// # Errors
     /// As [`client`](Self::client).
@@ -64,7 +64,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Writes any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do
-    /// the next two.
+    /// the next three.
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::RawAccess)?
@@ -86,6 +86,13 @@ pub trait Backend: Send + Sync + 'static {
         document(documents, Capability::RawAccess)?
             .drop_version_row()
             .await
+    }
+
+    /// How many records the store keeps of this cluster, whether the provider would show them or
+    /// not: rows, heartbeats, the version row, and whatever else there is. Zero if it keeps nothing.
+    async fn count(&self, cluster: &ClusterName) -> Result<usize, Stop> {
+        let documents = self.documents(cluster).await?;
+        document(documents, Capability::RawAccess)?.count().await
     }
 
     /// Removes everything of a cluster, like somebody with the store's own shell.

@@ -65,6 +65,10 @@ impl Backend for Memory {
         Ok(())
     }
 
+    async fn count(&self, cluster: &ClusterName) -> Result<usize, Stop> {
+        Ok(self.store.table(cluster.clone()).snapshot_state().records())
+    }
+
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         self.store.table(cluster.clone()).wipe();
         Ok(())

@@ -54,6 +54,10 @@ pub struct Contention {
     /// The longest time that one writer waited between two of its commits; from the beginning to
     /// its first and from its last to the end count too.
     pub longest_wait: Duration,
+    /// Half of all such times are at most this.
+    pub median_wait: Duration,
+    /// Of a hundred such times, 99 are at most this.
+    pub p99_wait: Duration,
 }
 
 impl Contention {
@@ -70,13 +74,15 @@ impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} writers for {:.1} s: {} commits ({:.1} per second), {} conflicts, {} errors, longest wait {:.2} s",
+            "{} writers for {:.1} s: {} commits ({:.1} per second), {} conflicts, {} errors; waits: median {:.3} s, 99 % {:.2} s, longest {:.2} s",
             self.writers,
             self.took.as_secs_f64(),
             self.commits,
             self.commits_per_second(),
             self.conflicts,
             self.errors,
+            self.median_wait.as_secs_f64(),
+            self.p99_wait.as_secs_f64(),
             self.longest_wait.as_secs_f64()
         )
     }
@@ -199,17 +205,18 @@ async fn compete(
         notes.insert(n, note);
     }
     let took = began.elapsed();
-    let longest = |note: &Notes| {
+    let mut waits: Vec<Duration> = Vec::new();
+    for note in notes.values() {
         let mut last = began;
-        let moments = note
-            .committed
-            .iter()
-            .map(|(at, _)| *at)
-            .chain([began + took]);
-        moments
-            .map(|at| at.saturating_duration_since(std::mem::replace(&mut last, at)))
-            .max()
-            .unwrap_or(took)
+        let committed = note.committed.iter().map(|(at, _)| *at);
+        let moments = committed.chain([began + took]);
+        let wait = |at: Instant| at.saturating_duration_since(std::mem::replace(&mut last, at));
+        waits.extend(moments.map(wait));
+    }
+    waits.sort_unstable();
+    let wait_of = |percent: usize| {
+        let place = (waits.len() * percent).div_ceil(100).max(1) - 1;
+        waits.get(place).copied().unwrap_or(took)
     };
     let figures = Contention {
         writers,
@@ -217,7 +224,9 @@ async fn compete(
         commits: notes.values().map(|n| n.committed.len() as u64).sum(),
         conflicts: notes.values().map(|n| n.lost_on.len() as u64).sum(),
         errors: notes.values().map(|n| n.errors).sum(),
-        longest_wait: notes.values().map(longest).max().unwrap_or_default(),
+        longest_wait: wait_of(100),
+        median_wait: wait_of(50),
+        p99_wait: wait_of(99),
     };
     let last = snapshot(table, true).await?;
     holds(&now, &last, &notes, address)

@@ -136,6 +136,12 @@ impl RawAccess for DocumentAccess {
             .await
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        let (now, heartbeats) = self.load().await?;
+        let cell = usize::from(heartbeats.cluster.is_some());
+        Ok(usize::from(now.is_some()) + heartbeats.silos.len() + cell)
+    }
+
     async fn save(&mut self) -> Result<SavedDocument, Stop> {
         let (now, heartbeats) = self.load().await?;
         Ok(SavedDocument {

@@ -16,6 +16,8 @@ pub struct Effort {
     pub kills: usize,
     /// How often the server is killed during one history. Default 1.
     pub server_kills: usize,
+    /// How many silos come and go, one after the other. Default 1,000.
+    pub cycles: usize,
     /// Rows of the large table. Default 5,000.
     pub rows: usize,
     /// Writers that compete for the version row. Default 8.
@@ -40,6 +42,7 @@ impl Default for Effort {
             commits: 2_000,
             kills: 200,
             server_kills: 1,
+            cycles: 1_000,
             rows: 5_000,
             writers: 8,
             contention: Duration::from_secs(3),
@@ -60,6 +63,7 @@ impl Effort {
             model_operations: 600,
             commits: 500,
             kills: 30,
+            cycles: 30,
             contention: Duration::from_secs(2),
             busy: Duration::from_secs(2),
             ..Self::default()
@@ -74,6 +78,7 @@ impl Effort {
             commits: self.commits.min(other.commits),
             kills: self.kills.min(other.kills),
             server_kills: self.server_kills.min(other.server_kills),
+            cycles: self.cycles.min(other.cycles),
             rows: self.rows.min(other.rows),
             writers: self.writers.min(other.writers),
             contention: self.contention.min(other.contention),
@@ -91,6 +96,7 @@ impl Effort {
             clients: 16,
             commits: 30_000,
             kills: 1_000,
+            cycles: 10_000,
             server_kills: 20,
             rows: 5_000,
             writers: 32,

@@ -19,6 +19,10 @@ pub trait RawAccess: Send {
     /// Removes the version row and keeps the rows.
     async fn drop_version_row(&mut self) -> Result<(), Stop>;
 
+    /// How many records the store keeps of the cluster. See
+    /// [`Backend::count`](crate::Backend::count).
+    async fn count(&mut self) -> Result<usize, Stop>;
+
     /// Saves everything of the cluster.
     async fn save(&mut self) -> Result<Self::Saved, Stop>;
 

@@ -99,6 +99,16 @@ impl Backend for Sqlite {
             .await
     }
 
+    async fn count(&self, cluster: &ClusterName) -> Result<usize, Stop> {
+        let saved = self.save(cluster).await?;
+        let saved = saved.downcast_ref::<Saved>();
+        Ok(saved
+            .into_iter()
+            .flatten()
+            .map(|(_, rows)| rows.len())
+            .sum())
+    }
+
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
         let mut shell = self.shell()?;
         let tx = shell.transaction()?;

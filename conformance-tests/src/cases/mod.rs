@@ -10,6 +10,7 @@ mod heartbeats;
 mod hints;
 mod initialize;
 mod isolation;
+mod leftovers;
 mod limits;
 mod long;
 mod proxied;
@@ -29,6 +30,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     retry::CASES,
     reads::CASES,
     heartbeats::CASES,
+    leftovers::CASES,
     isolation::CASES,
     content::CASES,
     limits::CASES,

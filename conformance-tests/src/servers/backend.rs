@@ -163,6 +163,10 @@ impl<S: Store> Backend for ServerBackend<S> {
         S::raw(self, cluster).await?.drop_version_row().await
     }
 
+    async fn count(&self, cluster: &ClusterName) -> Result<usize, Stop> {
+        S::raw(self, cluster).await?.count().await
+    }
+
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         S::raw(self, cluster)
             .await?

@@ -231,6 +231,10 @@ impl RawAccess for Shell {
         self.delete("!version").await
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Ok(self.save().await?.len())
+    }
+
     async fn save(&mut self) -> Result<Self::Saved, Stop> {
         self.entities().await
     }

@@ -177,6 +177,11 @@ impl RawAccess for Raw {
         self.of_cluster(delete).await.map(drop)
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        let (silos, beats) = self.save().await?;
+        Ok(silos.len() + beats.len())
+    }
+
     async fn save(&mut self) -> Result<(Rows, Rows), Stop> {
         let silos = format!("SELECT {ALL} FROM {{ks}}.silos WHERE cluster = ?");
         let beats = "SELECT cluster, silo, heartbeat FROM {ks}.heartbeats WHERE cluster = ?";

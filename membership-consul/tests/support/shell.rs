@@ -211,6 +211,10 @@ impl RawAccess for Raw {
         self.shell.remove(&folder).await
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Ok(self.save().await?.len())
+    }
+
     async fn save(&mut self) -> Result<Vec<Pair>, Stop> {
         self.shell.all(&self.folder).await
     }

@@ -93,6 +93,14 @@ pub struct MemoryState {
 }
 
 impl MemoryState {
+    /// How many records this is: rows, heartbeats, the version row and the cluster's own cell.
+    #[must_use]
+    pub fn records(&self) -> usize {
+        let single =
+            usize::from(self.table.version_row.is_some()) + usize::from(self.cell.is_some());
+        self.table.rows.len() + self.beats.len() + single
+    }
+
     fn heartbeats(&self) -> Heartbeats {
         let shown = self
             .beats

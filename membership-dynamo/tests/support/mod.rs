@@ -182,6 +182,10 @@ impl RawAccess for Raw {
         Ok(delete.send().await.map(drop)?)
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Ok(self.save().await?.len())
+    }
+
     async fn save(&mut self) -> Result<Vec<Item>, Stop> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {

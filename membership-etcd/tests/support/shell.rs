@@ -242,6 +242,10 @@ impl RawAccess for Raw {
         self.shell.delete(&key).await
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Ok(self.save().await?.len())
+    }
+
     async fn save(&mut self) -> Result<Vec<Pair>, Stop> {
         self.shell.all(&self.base).await
     }

@@ -80,6 +80,12 @@ pub fn is_monitoring(first: &[u8]) -> bool {
         && !says(b"saslSupportedMechs")
 }
 
+/// The fields of a document that are not documents themselves, also of those within it.
+fn leaves(document: &Document) -> usize {
+    let of = |value: &Bson| value.as_document().map_or(1, leaves);
+    document.iter().map(|(_, value)| of(value)).sum()
+}
+
 /// The documents of a cluster.
 pub struct Raw {
     collection: Collection<Document>,
@@ -120,6 +126,11 @@ impl RawAccess for Raw {
 
     async fn drop_version_row(&mut self) -> Result<(), Stop> {
         self.update(doc! { "$unset": { "version_row": "" } }).await
+    }
+
+    async fn count(&mut self) -> Result<usize, Stop> {
+        let all = self.save().await?;
+        Ok(all.iter().map(leaves).sum())
     }
 
     async fn save(&mut self) -> Result<Vec<Document>, Stop> {

@@ -92,6 +92,16 @@ impl RawAccess for Raw {
         Ok(delete.exec_async(&mut self.connection).await?)
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        let mut all = redis::pipe();
+        for what in KEYS {
+            let size = if what == "cell" { "EXISTS" } else { "HLEN" };
+            all.cmd(size).arg(key(&self.cluster, what));
+        }
+        let fields: Vec<usize> = all.query_async(&mut self.connection).await?;
+        Ok(fields.into_iter().sum())
+    }
+
     async fn save(&mut self) -> Result<Self::Saved, Stop> {
         let mut all = redis::pipe();
         all.atomic();

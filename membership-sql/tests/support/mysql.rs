@@ -215,6 +215,10 @@ impl RawAccess for Raw {
         .await
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Ok(self.save().await?.iter().map(|(_, rows)| rows.len()).sum())
+    }
+
     async fn save(&mut self) -> Result<Self::Saved, Stop> {
         let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT";
         self.shell.query_drop(begin).await?;

@@ -162,6 +162,10 @@ impl RawAccess for Raw {
         self.put_version_row("").await
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Ok(self.save().await?.len())
+    }
+
     async fn save(&mut self) -> Result<Saved, Stop> {
         self.shell.save(&self.znode).await
     }

@@ -15,7 +15,7 @@ use membership_core::{
 };
 
 pub use bug::Bug;
-use table::{Broken, Journal, SECRET};
+use table::{Broken, Journal, Orphans, SECRET};
 
 /// The backend: many clients of broken tables.
 pub struct Planted {
@@ -24,6 +24,7 @@ pub struct Planted {
     away: Arc<AtomicBool>,
     journal: Journal,
     crashes: AtomicU64,
+    orphans: Orphans,
 }
 impl Planted {
     pub fn new(bug: Bug) -> Self {
@@ -33,6 +34,7 @@ impl Planted {
             away: Arc::default(),
             journal: Arc::default(),
             crashes: AtomicU64::new(0),
+            orphans: Arc::default(),
         }
     }
 
@@ -95,6 +97,7 @@ impl Backend for Planted {
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
         let inner = self.memory.client(&self.stored_as(cluster)).await?;
         let (away, journal) = (self.away.clone(), self.journal.clone());
+        let orphans = self.orphans.clone();
         if self.bug == Bug::LogsTheSecret {
             tokio::spawn(async {
                 tracing::trace!(
@@ -108,6 +111,7 @@ impl Backend for Planted {
             inner,
             away,
             journal,
+            orphans,
             raw: self.memory.clone(),
             cluster: cluster.clone(),
             count: AtomicU64::new(0),
@@ -137,6 +141,11 @@ impl Backend for Planted {
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         self.memory.drop_version_row(cluster).await
+    }
+
+    async fn count(&self, cluster: &ClusterName) -> Result<usize, Stop> {
+        let more = self.orphans.lock().unwrap().get(cluster).copied();
+        Ok(self.memory.count(cluster).await? + more.unwrap_or(0))
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {

@@ -22,12 +22,16 @@ pub const SECRET: &str = "correct-horse-battery-staple";
 /// The last acknowledged commit of each cluster, and the table before it.
 pub type Journal = Arc<tokio::sync::Mutex<BTreeMap<ClusterName, (Checkpoint, CommitRequest)>>>;
 
+/// How many records each cluster has that nothing shows.
+pub type Orphans = Arc<Mutex<BTreeMap<ClusterName, usize>>>;
+
 pub struct Broken {
     pub bug: Bug,
     pub inner: Arc<dyn MembershipTable>,
     pub raw: Memory,
     pub away: Arc<AtomicBool>,
     pub journal: Journal,
+    pub orphans: Orphans,
     pub cluster: ClusterName,
     pub count: AtomicU64,
     pub last: Mutex<Option<Snapshot>>,
@@ -71,6 +75,11 @@ impl Broken {
             "broken",
             "the store is unreachable",
         ))
+    }
+
+    fn leave_behind(&self, records: usize) {
+        let mut orphans = self.orphans.lock().unwrap();
+        *orphans.entry(self.cluster.clone()).or_default() += records;
     }
 
     async fn now(&self) -> Result<Snapshot, TableError> {
@@ -187,6 +196,13 @@ impl Broken {
                     .is_err_and(|e| e.kind() == TableErrorKind::OutcomeUnknown) =>
             {
                 Ok(CommitOutcome::Conflict(Conflict::default()))
+            }
+            Bug::KeepsHeartbeatsOfRemovedRows
+                if matches!(answer, Ok(CommitOutcome::Committed(_))) =>
+            {
+                let removed = |change: &&RowChange| matches!(change, RowChange::Remove(_));
+                self.leave_behind(request.changes.iter().filter(removed).count());
+                answer
             }
             Bug::MovesHeartbeatsBack if matches!(answer, Ok(CommitOutcome::Committed(_))) => {
                 for change in &request.changes {
@@ -451,6 +467,9 @@ impl MembershipTable for Broken {
     }
 
     async fn delete(&self) -> Result<(), TableError> {
+        if self.bug == Bug::LeavesHeartbeatsBehind {
+            self.leave_behind(1);
+        }
         self.reachable(Operation::Delete).await?;
         self.inner.delete().await
     }

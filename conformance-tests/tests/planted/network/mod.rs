@@ -121,6 +121,10 @@ impl Backend for Networked {
         self.server.memory.drop_version_row(cluster).await
     }
 
+    async fn count(&self, cluster: &ClusterName) -> Result<usize, Stop> {
+        self.server.memory.count(cluster).await
+    }
+
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         self.server.memory.wipe(cluster).await
     }

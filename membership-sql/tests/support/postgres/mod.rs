@@ -135,6 +135,10 @@ impl RawAccess for Raw {
         Ok(self.shell.run(&sql).await?)
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Ok(self.save().await?.iter().map(|(_, rows)| rows.len()).sum())
+    }
+
     async fn save(&mut self) -> Result<Self::Saved, Stop> {
         let cluster = quoted(&self.cluster);
         let mut saved = Self::Saved::new();

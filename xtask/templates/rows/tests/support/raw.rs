@@ -33,6 +33,10 @@ impl RawAccess for Raw {
         Err(Stop::failed("`drop_version_row` in tests/support/raw.rs is not written yet: it takes the version row away and leaves the rows"))
     }
 
+    async fn count(&mut self) -> Result<usize, Stop> {
+        Err(Stop::failed("`count` in tests/support/raw.rs is not written yet: it counts the records that the store keeps of the cluster"))
+    }
+
     async fn save(&mut self) -> Result<(), Stop> {
         Err(Stop::failed("`save` in tests/support/raw.rs is not written yet: it returns everything of the cluster"))
     }
