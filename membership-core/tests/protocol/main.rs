@@ -5,6 +5,7 @@ mod announced;
 mod fuzz;
 mod pause;
 mod reach;
+mod recovered;
 mod whole;
 
 use std::sync::Arc;
