@@ -475,3 +475,58 @@ async fn a_delete_leaves_nothing_in_the_file() {
         assert_eq!(left, 0, "membership_{name}");
     }
 }
+
+/// More rows than two steps of a delete remove.
+const MANY: u64 = 2_500;
+
+#[tokio::test]
+async fn two_deletes_at_once_both_succeed_and_leave_nothing() {
+    let place = Place::new();
+    let (table, _) = table_with(&place, MANY).await;
+    let other = place.open().await;
+    let both = tokio::join!(table.delete(), other.delete());
+    assert_eq!(both, (Ok(()), Ok(())));
+    let select = "SELECT (SELECT count(*) FROM membership_silo) + count(*) FROM membership_version";
+    let left: i64 = place
+        .shell()
+        .query_row(select, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(left, 0);
+}
+
+/// After the first step of a delete another one takes the rest, and the cluster is created again:
+/// the trigger does both before the second step can begin, with the rows of another cluster.
+#[tokio::test]
+async fn a_delete_leaves_a_cluster_that_was_created_again_between_its_steps() {
+    let place = Place::new();
+    let (table, _) = table_with(&place, MANY).await;
+    let next = place.open_as("next").await.unwrap();
+    initialize(&next).await.unwrap();
+    let (start, _) = read(&next).await;
+    commit(&next, &insert(&start.token, MANY..MANY + 3)).await;
+    let (expected, _) = read(&next).await;
+
+    let shell = place.shell();
+    let select = "SELECT cluster FROM membership_version WHERE cluster LIKE '%' || ?1 || '%'";
+    let key = |name: &str| {
+        shell
+            .query_row(select, [name], |row| row.get::<_, String>(0))
+            .unwrap()
+    };
+    let (blue, next) = (key("blue"), key("next"));
+    let left = MANY - 1_000;
+    shell
+        .execute_batch(&format!(
+            "CREATE TRIGGER another AFTER DELETE ON membership_silo
+             WHEN (SELECT count(*) FROM membership_silo WHERE cluster = '{blue}') = {left} BEGIN
+                 DELETE FROM membership_silo WHERE cluster = '{blue}';
+                 UPDATE membership_silo SET cluster = '{blue}' WHERE cluster = '{next}';
+                 DELETE FROM membership_version WHERE cluster = '{blue}';
+                 UPDATE membership_version SET cluster = '{blue}' WHERE cluster = '{next}';
+             END"
+        ))
+        .unwrap();
+    table.delete().await.unwrap();
+    let (now, _) = read(&place.open().await).await;
+    assert_eq!(now, expected);
+}
