@@ -9,9 +9,11 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use membership_sql::SqliteTable;
 use support::silos::Cluster;
 use support::{Place, active, secs, silo};
 
@@ -53,12 +55,84 @@ fn a_damaged_row_is_shown_and_can_be_removed() {
     assert!(place.entry(&table, silo(1)).is_some() && place.entry(&table, silo(2)).is_none());
 }
 
-#[test]
-fn a_ghost_that_writes_a_heartbeat_before_the_answer_is_left_alone() {
+/// The rows of two silos that are gone; that of silo 2 is damaged.
+fn one_ghost_and_one_damaged_row() -> (Place, SqliteTable) {
     let place = Place::new();
     let table = place.initialize();
-    place.insert(&table, vec![active(1)]);
-    place.beat(&table, silo(1), 1, support::now().minus(secs(300)));
+    place.insert(&table, vec![active(1), active(2)]);
+    place.beat(&table, silo(2), 1, support::now());
+    sql(
+        &place,
+        "UPDATE membership_silo SET body = '{' WHERE silo LIKE '%:2@%'",
+    );
+    (place, table)
+}
+
+fn is_damaged(place: &Place) -> bool {
+    let ran = place.run(&["status"]);
+    ran.out.contains("1 damaged row")
+}
+
+#[test]
+fn nothing_is_repaired_while_the_store_takes_no_writes() {
+    let (place, table) = one_ghost_and_one_damaged_row();
+    // Refuses what the doctor tries, and would take what it repairs.
+    sql(
+        &place,
+        "CREATE TRIGGER refused BEFORE INSERT ON membership_silo WHEN NEW.cluster LIKE '%doctor-%' \
+         BEGIN SELECT RAISE(ABORT, 'no space'); END",
+    );
+    let ran = place.run(&["doctor", "--repair", "--yes"]).expect(1);
+    for part in [
+        "does not take writes",
+        "no space",
+        "nothing is repaired while",
+    ] {
+        assert!(ran.out.contains(part), "{part}: {ran:?}");
+    }
+    let status = place.entry(&table, silo(1)).unwrap().status;
+    assert_eq!(status, membership_core::SiloStatus::Active, "{ran:?}");
+    assert!(is_damaged(&place), "{ran:?}");
+}
+
+/// Nothing listens at its address as seen from here, but it writes.
+#[test]
+fn a_damaged_row_whose_silo_writes_heartbeats_is_not_removed() {
+    let (place, table) = one_ghost_and_one_damaged_row();
+    let is_over = AtomicBool::new(false);
+    let ran = std::thread::scope(|scope| {
+        let doctor = scope.spawn(|| {
+            let ran = place.run(&["doctor", "--repair", "--yes"]);
+            is_over.store(true, Ordering::Relaxed);
+            ran
+        });
+        for counter in 2.. {
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            place.beat(&table, silo(2), counter, support::now());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        doctor.join().unwrap()
+    });
+    let ran = ran.expect(1);
+    assert!(ran.out.contains("its silo may be alive"), "{ran:?}");
+    assert!(is_damaged(&place), "{ran:?}");
+}
+
+#[test]
+fn a_damaged_row_whose_silo_writes_a_heartbeat_before_the_answer_is_not_removed() {
+    let (place, table) = one_ghost_and_one_damaged_row();
+    let child = asked_to_repair(&place);
+    place.beat(&table, silo(2), 2, support::now());
+    let ran = answer_yes(child);
+    assert!(ran.out.contains("its silo writes heartbeats"), "{ran:?}");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(is_damaged(&place), "{ran:?}");
+}
+
+/// `doctor --repair`, which now waits for an answer.
+fn asked_to_repair(place: &Place) -> Child {
     let mut command = place.command(&["doctor", "--repair"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let (mut shown, mut byte) = (Vec::new(), [0]);
@@ -67,9 +141,24 @@ fn a_ghost_that_writes_a_heartbeat_before_the_answer_is_left_alone() {
         err.read_exact(&mut byte).unwrap();
         shown.push(byte[0]);
     }
+    child
+}
+
+/// Answers every question.
+fn answer_yes(mut child: Child) -> support::Ran {
+    child.stdin.take().unwrap().write_all(b"yes\nyes\n").unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn a_ghost_that_writes_a_heartbeat_before_the_answer_is_left_alone() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(1)]);
+    place.beat(&table, silo(1), 1, support::now().minus(secs(300)));
+    let child = asked_to_repair(&place);
     place.beat(&table, silo(1), 2, support::now());
-    child.stdin.take().unwrap().write_all(b"yes\n").unwrap();
-    let ran: support::Ran = child.wait_with_output().unwrap().into();
+    let ran = answer_yes(child);
     assert!(ran.out.contains("has written a heartbeat again"), "{ran:?}");
     let status = place.entry(&table, silo(1)).unwrap().status;
     assert_eq!(status, membership_core::SiloStatus::Active);
