@@ -14,7 +14,7 @@ use membership_core::{
     ClusterName, MembershipTable, ReadAnswer, ReadRequest, RowChange, TableError,
 };
 
-pub use bug::Bug;
+pub use bug::{Bug, Least};
 use table::{Broken, Journal, Orphans, SECRET};
 
 /// The backend: many clients of broken tables.
