@@ -26,7 +26,7 @@ pub(crate) struct Connector {
     sentinel: RedisConnectionInfo,
     tls: Option<redis::TlsCertificates>,
     encrypted: bool,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     wait: bool,
     pub(crate) secrets: Secrets,
 }
@@ -206,21 +206,21 @@ impl Connector {
         })
     }
 
-    /// Asks a sentinel, over a connection of its own.
+    /// Sends commands to a sentinel, over a connection of its own.
     ///
     /// # Errors
     /// Nothing that changes the store was sent.
     pub(crate) async fn ask_sentinel(
         &self,
         endpoint: &Endpoint,
-        command: &redis::Cmd,
-    ) -> Result<Value, TableError> {
+        commands: &redis::Pipeline,
+    ) -> Result<Vec<Value>, TableError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout));
         let mut redis = self.multiplexed(endpoint, &self.sentinel, &config).await?;
         redis
-            .send_packed_command(command)
+            .send_packed_commands(commands, 0, commands.len())
             .await
             .map_err(|e| self.not_connected(endpoint, &e))
     }

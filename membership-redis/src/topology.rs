@@ -6,15 +6,17 @@
 //! that was. Here a request is sent again only when the server has said that it did not carry it
 //! out.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use membership_core::{NextStep, TableError, TableErrorKind};
 use membership_provider::Endpoint;
 use redis::Value;
 
-use crate::codec::text;
+use crate::codec::{self, text};
 use crate::config::{RedisConfig, Servers};
 use crate::connection::{Connection, Connector};
 use crate::error::{Refusal, error, wrong};
@@ -26,14 +28,23 @@ const HOPS: usize = 5;
 const MAX_NODES: usize = 64;
 /// The pause before all nodes of a cluster are asked a second time.
 const SECOND_SEARCH: Duration = Duration::from_millis(100);
+/// How long sentinels may take that did not answer the last time, once another has.
+const SILENT_BEFORE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Topology {
     kind: Kind,
     /// The nodes of a cluster: the configured ones and those it has named. The last owner comes
     /// first, and nodes that have not answered come last.
     nodes: Mutex<Vec<Endpoint>>,
-    /// Which sentinel is asked first.
-    turn: AtomicUsize,
+    /// Whether so few sentinels answered the last time that the others were waited for in vain.
+    few_answered: AtomicBool,
+}
+
+/// Which master a sentinel names, and since which failover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Vote {
+    master: Endpoint,
+    epoch: u64,
 }
 
 enum Kind {
@@ -76,7 +87,7 @@ impl Topology {
         Self {
             kind,
             nodes: Mutex::new(nodes),
-            turn: AtomicUsize::new(0),
+            few_answered: AtomicBool::new(false),
         }
     }
 
@@ -91,9 +102,8 @@ impl Topology {
     }
 
     /// The server is no master, does not answer, or is in doubt: the next search begins with another
-    /// sentinel or node.
+    /// node. (All sentinels are asked in any case.)
     pub(crate) fn ask_another(&self) {
-        self.turn.fetch_add(1, Ordering::Relaxed);
         let mut nodes = self.nodes();
         if nodes.len() > 1 {
             nodes.rotate_left(1);
@@ -208,34 +218,40 @@ impl Topology {
         })
     }
 
+    /// The master that most sentinels name, and where they differ the one of the newest failover: a
+    /// sentinel that is cut off together with a deposed master knows no other. All are asked at
+    /// once, so that a host which does not answer makes nobody wait for the others. Without a
+    /// majority, what the few say counts after a while.
     async fn ask_sentinels(
         &self,
         connector: &Connector,
         sentinels: &[Endpoint],
         master: &str,
     ) -> Result<Endpoint, TableError> {
-        let mut question = redis::cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-        let first = self.turn.load(Ordering::Relaxed) % sentinels.len().max(1);
-        let (mut unknown, mut worst) = (0, None);
-        for sentinel in sentinels[first..].iter().chain(&sentinels[..first]) {
-            match connector.ask_sentinel(sentinel, &question).await {
-                Ok(Value::ServerError(e)) => {
-                    worst = Some(
-                        Refusal::new(&e)
-                            .into_error(&connector.secrets)
-                            .at(sentinel.to_string()),
-                    )
-                }
-                Ok(Value::Nil) => unknown += 1,
-                Ok(answer) => match redis::from_redis_value::<(String, u16)>(answer) {
-                    Ok((host, port)) => return Ok(Endpoint { host, port }),
-                    Err(_) => {
-                        worst = Some(wrong("this is no sentinel").at(sentinel.to_string()));
-                    }
+        let asked = sentinels.iter().map(|at| vote_of(connector, at, master));
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let patience = match self.few_answered.load(Ordering::Relaxed) {
+            true => SILENT_BEFORE.min(connector.timeout / 2),
+            // Half of it remains to connect to the master.
+            false => connector.timeout / 2,
+        };
+        let mut patience = pin!(tokio::time::sleep(patience));
+        let (mut votes, mut unknown, mut worst) = (Vec::new(), 0, None);
+        while votes.len() <= sentinels.len() / 2 {
+            tokio::select! {
+                answer = asked.next() => match answer {
+                    Some(Ok(Some(vote))) => votes.push(vote),
+                    Some(Ok(None)) => unknown += 1,
+                    Some(Err(e)) => worst = Some(e),
+                    None => break,
                 },
-                Err(e) => worst = Some(e),
+                () = &mut patience, if !votes.is_empty() => break,
             }
+        }
+        let few = votes.len() <= sentinels.len() / 2;
+        self.few_answered.store(few, Ordering::Relaxed);
+        if let Some(master) = elected(votes) {
+            return Ok(master);
         }
         match worst {
             Some(e) => Err(e),
@@ -291,6 +307,47 @@ impl Topology {
     }
 }
 
+/// What one sentinel says; `None` if it does not know the master.
+async fn vote_of(
+    connector: &Connector,
+    sentinel: &Endpoint,
+    master: &str,
+) -> Result<Option<Vote>, TableError> {
+    let mut question = redis::pipe();
+    // The first names the successor earlier, the second has the epoch of the failover.
+    for about in ["GET-MASTER-ADDR-BY-NAME", "MASTER"] {
+        question.cmd("SENTINEL").arg(about).arg(master);
+    }
+    let answers = connector.ask_sentinel(sentinel, &question).await?;
+    let mut answers = answers.into_iter();
+    let (address, about) = (answers.next(), answers.next());
+    let address = match address.unwrap_or(Value::Nil) {
+        Value::Nil => return Ok(None),
+        Value::ServerError(e) => {
+            let refused = Refusal::new(&e).into_error(&connector.secrets);
+            return Err(refused.at(sentinel.to_string()));
+        }
+        address => address,
+    };
+    let Ok((host, port)) = redis::from_redis_value::<(String, u16)>(address) else {
+        return Err(wrong("this is no sentinel").at(sentinel.to_string()));
+    };
+    // A user who may not ask for it has no epoch: then the sentinels only count.
+    let about = about.map(codec::pairs).unwrap_or_default();
+    let epoch = about.iter().find(|(name, _)| name == "config-epoch");
+    Ok(Some(Vote {
+        master: Endpoint { host, port },
+        epoch: epoch.and_then(|(_, n)| n.parse().ok()).unwrap_or(0),
+    }))
+}
+
+/// The master of the newest epoch, and within one epoch the one that most sentinels name.
+fn elected(votes: Vec<Vote>) -> Option<Endpoint> {
+    let alike = |vote: &Vote| votes.iter().filter(|other| *other == vote).count();
+    let best = votes.iter().max_by_key(|vote| (vote.epoch, alike(vote)));
+    best.map(|vote| vote.master.clone())
+}
+
 /// Every master and replica of the cluster; `None` where the user may not ask.
 async fn members(connection: &Connection) -> Option<Vec<Endpoint>> {
     let mut question = redis::cmd("CLUSTER");
@@ -330,4 +387,24 @@ async fn members(connection: &Connection) -> Option<Vec<Endpoint>> {
 async fn prepared(connector: &Connector, connection: Connection) -> Result<Connection, TableError> {
     connector.prepare(&connection).await?;
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_failover_counts() {
+        let of = |votes: &[(u16, u64)]| {
+            let vote = |&(port, epoch): &(u16, u64)| Vote {
+                master: Endpoint::new("h", port),
+                epoch,
+            };
+            elected(votes.iter().map(vote).collect()).map(|master| master.port)
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(1, 0)]), Some(1));
+        assert_eq!(of(&[(1, 4), (1, 4), (2, 5)]), Some(2));
+        assert_eq!(of(&[(1, 0), (2, 0), (2, 0)]), Some(2));
+    }
 }

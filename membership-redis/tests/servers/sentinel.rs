@@ -1,15 +1,19 @@
 //! A master, a replica and a sentinel: the client finds the master, and finds the new one after the
 //! master was killed.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use conformance_tests::proxy::{Fault, Stage};
-use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
-use membership_testbed::Kind;
+use membership_core::{
+    Durability, MembershipTable, ReadAnswer, ReadRequest, Recency, TableErrorKind,
+};
+use membership_testbed::{Kind, Server};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::support::load::{Load, Phase};
-use crate::support::nodes::{MASTER, Watched, caught_up, cut_off, replication};
+use crate::support::nodes::{MASTER, Watched, caught_up, cut_off, replica_of, replication};
 use crate::support::*;
 use conformance_tests::helpers::*;
 
@@ -248,4 +252,120 @@ async fn an_unknown_master_is_a_configuration_error() {
         watched.sentinel.address()
     );
     fill(&connect(&url).await.unwrap(), 1).await;
+}
+
+/// A host that accepts connections and never answers, and one that answers no packet: its backlog
+/// is full. They end with the listeners and the connections.
+struct DeadHosts {
+    accepts: TcpListener,
+    full: TcpListener,
+    _backlog: Vec<TcpStream>,
+}
+
+impl DeadHosts {
+    async fn start() -> Self {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let accepts = TcpListener::bind(any).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(any).unwrap();
+        let full = socket.listen(1).unwrap();
+        let mut waiting = Vec::new();
+        let short = Duration::from_millis(200);
+        while let Ok(connected) =
+            tokio::time::timeout(short, TcpStream::connect(full.local_addr().unwrap())).await
+        {
+            waiting.push(connected.unwrap());
+        }
+        Self {
+            accepts,
+            full,
+            _backlog: waiting,
+        }
+    }
+
+    /// Their addresses, the one that accepts first.
+    fn addresses(&self) -> [SocketAddr; 2] {
+        [&self.accepts, &self.full].map(|listener| listener.local_addr().unwrap())
+    }
+}
+
+/// A host that swallows packets makes nobody wait for the others.
+#[tokio::test]
+async fn silent_sentinels_in_front_cost_little() {
+    let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
+    let (dead, alive) = (DeadHosts::start().await, watched.sentinel.address());
+    let [accepts, full] = dead.addresses();
+    for hosts in [
+        format!("{accepts},{alive}"),
+        format!("{full},{alive}"),
+        format!("{full},{accepts},{full},{alive}"),
+    ] {
+        let begun = Instant::now();
+        let table = connect(&format!("redis+sentinel://{hosts}/{MASTER}"))
+            .await
+            .unwrap();
+        let token = match initialize(&table).await.map(|()| read(&table)) {
+            Ok(read) => read.await.0.token,
+            Err(e) => panic!("{hosts}: {e}"),
+        };
+        assert!(begun.elapsed() < Duration::from_secs(5), "{hosts}");
+        let begun = Instant::now();
+        watched.proxy.cut_connections();
+        assert_eq!(read_kind(&table, Some(&token)).await, Ok(()), "{hosts}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{hosts}");
+    }
+}
+
+/// A sentinel of its own, which says that this server is the master since this epoch.
+async fn sentinel_of(master: SocketAddr, epoch: u64, beside: &Server) -> Server {
+    let name = format!("sentinel-{}-{epoch}.conf", master.port());
+    let config = beside.folder().unwrap().join(name);
+    let text = format!(
+        "sentinel monitor {MASTER} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {MASTER} 60000\n\
+         sentinel config-epoch {MASTER} {epoch}\n",
+        master.port()
+    );
+    std::fs::write(&config, text).unwrap();
+    server(Kind::Redis, &[config.to_str().unwrap(), "--sentinel"]).await
+}
+
+async fn version_of(table: &dyn MembershipTable, request: &ReadRequest) -> u64 {
+    match table.read(request).await.unwrap() {
+        ReadAnswer::Snapshot { snapshot, .. } => snapshot.version(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The former master does not know of the failover, and a sentinel that is cut off with it does not
+/// either.
+#[tokio::test]
+async fn a_sentinel_that_missed_the_failover_is_outvoted() {
+    let former = own_server().await;
+    let first = table_on(&former, "").await;
+    let old = fill(&first, 3).await;
+    let successor = replica_of(&former, &[]).await;
+    shell::<()>(&successor, &["REPLICAOF", "NO", "ONE"]).await;
+    let lost_by_former = commit(&table_on(&successor, "").await, &insert(&old, [7])).await;
+    let cut_off = sentinel_of(former.address(), 0, &former).await;
+    let (one, other) = (
+        sentinel_of(successor.address(), 1, &successor).await,
+        sentinel_of(successor.address(), 1, &former).await,
+    );
+    let url = format!(
+        "redis+sentinel://{},{},{}/{MASTER}",
+        cut_off.address(),
+        one.address(),
+        other.address()
+    );
+    for _ in 0..3 {
+        let table = connect(&url).await.unwrap();
+        let anew = ReadRequest::all().with_new_connection(true);
+        assert_eq!(version_of(&table, &ReadRequest::all()).await, 2);
+        assert_eq!(version_of(&table, &anew).await, 2);
+        assert_eq!(read_kind(&table, Some(&lost_by_former)).await, Ok(()));
+    }
+    // Two sentinels and the newer epoch also outvote one that answers first.
+    other.kill().await.unwrap();
+    let table = connect(&url).await.unwrap();
+    assert_eq!(version_of(&table, &ReadRequest::all()).await, 2);
 }
