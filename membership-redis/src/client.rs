@@ -5,6 +5,7 @@
 //! the slot, a replica) is sent again at once. A read whose connection broke is sent again once.
 //! Nothing else is sent again. Clauses T4, T5, T13, T14.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -70,10 +71,45 @@ impl Inner {
         })
     }
 
+    /// Runs an operation, and once more over a new connection if its answer contradicts what the
+    /// caller knows: a master that was deposed while it was frozen or cut off gives such answers
+    /// until it hears of its successor. It has written nothing then. Clause T16.
+    pub(crate) async fn look_twice<T, F>(
+        &self,
+        new_connection: bool,
+        operation: impl Fn(Look) -> F + Send + Sync,
+    ) -> Result<T, TableError>
+    where
+        F: Future<Output = Result<T, TableError>> + Send,
+    {
+        let mut look = Look {
+            deadline: self.config.timeouts.deadline(),
+            new_connection,
+        };
+        let first = operation(look).await;
+        let doubted = first.as_ref().is_err_and(|e| {
+            use TableErrorKind::{TableReplaced, TableRolledBack};
+            matches!(e.kind(), TableReplaced | TableRolledBack)
+        });
+        if !doubted || new_connection || !self.client.topology.fails_over() {
+            return first;
+        }
+        look.new_connection = true;
+        operation(look).await
+    }
+
     /// The error of an operation, with its name and the servers'.
     pub(crate) fn during(&self, operation: Operation, e: TableError) -> TableError {
         e.during(operation).at(self.config.endpoints())
     }
+}
+
+/// One try of an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    deadline: Instant,
+    /// Whether it takes a new connection.
+    new_connection: bool,
 }
 
 /// One request.
@@ -86,8 +122,8 @@ pub(crate) struct Request<'a> {
     pub(crate) writes: bool,
     /// Whether replicas must confirm it.
     pub(crate) confirmed: bool,
-    /// Whether it takes a new connection.
-    pub(crate) reconnects: bool,
+    /// Which try of its operation it is, where there can be several.
+    pub(crate) look: Option<Look>,
 }
 
 impl Request<'static> {
@@ -99,7 +135,7 @@ impl Request<'static> {
             script: None,
             writes: false,
             confirmed: false,
-            reconnects: false,
+            look: None,
         }
     }
 
@@ -223,9 +259,10 @@ impl Client {
     }
 
     async fn attempt(&self, request: &Request<'_>) -> Result<Answer, TableError> {
-        let deadline = Instant::now() + self.timeout;
+        let fresh = || Instant::now() + self.timeout;
+        let deadline = request.look.map_or_else(fresh, |look| look.deadline);
         let (mut load, mut repeated, mut asked) = (false, false, None);
-        let mut reconnects = request.reconnects;
+        let mut reconnects = request.look.is_some_and(|look| look.new_connection);
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let connection = timeout_at(deadline, async {

@@ -8,7 +8,7 @@ use membership_provider::{json, merge_rows};
 use redis::Value;
 
 use crate::STORE;
-use crate::client::{Inner, LIMITS, Request};
+use crate::client::{Inner, LIMITS, Look, Request};
 use crate::codec::{self, Pair, flag};
 use crate::error::{error, unexpected};
 use crate::scripts::SCRIPTS;
@@ -21,7 +21,18 @@ impl Inner {
         &self,
         request: &CommitRequest,
     ) -> Result<CommitOutcome, TableError> {
-        let answer = self.client.run(&self.commit_call(request)).await?;
+        self.look_twice(false, |look| self.commit_once(request, look))
+            .await
+    }
+
+    async fn commit_once(
+        &self,
+        request: &CommitRequest,
+        look: Look,
+    ) -> Result<CommitOutcome, TableError> {
+        let mut call = self.commit_call(request);
+        call.look = Some(look);
+        let answer = self.client.run(&call).await?;
         let confirmed = self
             .client
             .check_confirmed(&answer, "the master has the commit");

@@ -7,7 +7,7 @@ use membership_core::{
 use membership_provider::{merge_rows, stored_heartbeat};
 use redis::Value;
 
-use crate::client::{Inner, Request};
+use crate::client::{Inner, Look, Request};
 use crate::codec::{self, flag};
 use crate::error::{error, unexpected};
 use crate::scripts::SCRIPTS;
@@ -16,6 +16,11 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        self.look_twice(request.new_connection, |look| self.read_once(request, look))
+            .await
+    }
+
+    async fn read_once(&self, request: &ReadRequest, look: Look) -> Result<ReadAnswer, TableError> {
         let (keys, known) = (&self.keys, request.known.as_ref());
         let cached = known.and_then(|known| self.cache.of(known));
         let barrier = request.barrier && self.client.replicas() > 0;
@@ -25,7 +30,7 @@ impl Inner {
             &[&keys.version, &keys.rows, &keys.heartbeats, &keys.cell],
             false,
         );
-        (call.confirmed, call.reconnects) = (barrier, request.new_connection);
+        (call.confirmed, call.look) = (barrier, Some(look));
         call.command
             .arg(&codec::token(known))
             .arg(flag(request.heartbeats))
@@ -69,6 +74,16 @@ impl Inner {
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
+        self.look_twice(false, |look| self.read_row_once(silo, known, look))
+            .await
+    }
+
+    async fn read_row_once(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+        look: Look,
+    ) -> Result<RowRead, TableError> {
         let (keys, key) = (&self.keys, silo.row_key());
         let mut call = Request::script(
             Operation::ReadRow,
@@ -76,6 +91,7 @@ impl Inner {
             &[&keys.version, &keys.rows, &keys.heartbeats],
             false,
         );
+        call.look = Some(look);
         call.command.arg(&codec::token(known)).arg(&key);
         let answer = self.client.run(&call).await?;
         let (token, version_row, body, heartbeat) = match (codec::parts::<5>(answer.value), known) {

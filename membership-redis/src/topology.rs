@@ -101,6 +101,11 @@ impl Topology {
         matches!(self.kind, Kind::Cluster { .. })
     }
 
+    /// Whether another server can take over.
+    pub(crate) const fn fails_over(&self) -> bool {
+        !matches!(self.kind, Kind::Single(_))
+    }
+
     /// The server is no master, does not answer, or is in doubt: the next search begins with another
     /// node. (All sentinels are asked in any case.)
     pub(crate) fn ask_another(&self) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 #[cfg(target_os = "linux")]
 use conformance_tests::proxy::{Fault, Stage};
 use membership_core::{
-    Durability, MembershipTable, ReadAnswer, ReadRequest, Recency, TableErrorKind,
+    Durability, MembershipTable, ReadAnswer, ReadRequest, Recency, TableErrorKind, VersionToken,
 };
 use membership_testbed::{Kind, Server};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -368,4 +368,29 @@ async fn a_sentinel_that_missed_the_failover_is_outvoted() {
     other.kill().await.unwrap();
     let table = connect(&url).await.unwrap();
     assert_eq!(version_of(&table, &ReadRequest::all()).await, 2);
+}
+
+/// A master is frozen until another one leads, and thawed with a client that is connected to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thawed_master_is_left_once_its_answer_is_older_than_what_is_known() {
+    let mut watched = Watched::start(Kind::Redis, Duration::from_secs(1)).await;
+    watched.add_sentinels(2).await;
+    let url = format!("{}?operation_timeout=3s", watched.url());
+    let (reads, commits) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    let token = fill(&reads, 3).await;
+    assert_eq!(read_kind(&commits, Some(&token)).await, Ok(()));
+    caught_up(&watched.replica, &watched.master).await;
+    watched.master.pause().await.unwrap();
+    let other = connect_when_possible(&watched).await;
+    let newer: VersionToken = commit(&other, &insert(&token, [7])).await;
+    watched.master.resume().await.unwrap();
+    // Both clients still use the former master, and hear of the new commit from another silo.
+    assert_eq!(
+        read(&reads).await.0.token,
+        token,
+        "it is no master any more"
+    );
+    assert_eq!(read_kind(&reads, Some(&newer)).await, Ok(()));
+    let next = commit(&commits, &insert(&newer, [8])).await;
+    assert_eq!(read(&reads).await.0.token, next);
 }

@@ -23,6 +23,9 @@ pub struct Watched {
     pub replica: Server,
     /// Who tells clients which of them is the master.
     pub sentinel: Server,
+    /// More of them.
+    others: Vec<Server>,
+    patience: Duration,
     /// Clients and servers reach master and replica through it.
     pub proxy: Proxy,
 }
@@ -49,15 +52,7 @@ impl Watched {
         let replica = server(kind, &[&own(1), &follow[..], AT_ONCE].concat()).await;
         proxy.set_target_of(doors[1], replica.address());
         in_step(&replica).await;
-        let config = replica.folder().unwrap().join("sentinel.conf");
-        let text = format!(
-            "sentinel monitor {MASTER} 127.0.0.1 {port} 1\n\
-             sentinel down-after-milliseconds {MASTER} {}\n\
-             sentinel failover-timeout {MASTER} 3000\n",
-            patience.as_millis()
-        );
-        std::fs::write(&config, text).unwrap();
-        let sentinel = server(kind, &[config.to_str().unwrap(), "--sentinel"]).await;
+        let sentinel = sentinel(&replica, "sentinel.conf", port, patience).await;
         until("the sentinel knows the replica", async || {
             ask(&sentinel, &["SENTINEL", "REPLICAS", MASTER]).await != "0"
         })
@@ -66,15 +61,53 @@ impl Watched {
             master,
             replica,
             sentinel,
+            others: Vec::new(),
+            patience,
             proxy,
+        }
+    }
+
+    /// Adds so many sentinels, and waits until all know each other: then a failover needs most of
+    /// them.
+    ///
+    /// # Panics
+    /// When they do not start.
+    pub async fn add_sentinels(&mut self, number: usize) {
+        let port = self.proxy.addresses()[0].port().to_string();
+        for n in 0..number {
+            let name = format!("sentinel-{n}.conf");
+            let more = sentinel(&self.replica, &name, &port, self.patience).await;
+            self.others.push(more);
+        }
+        for one in self.others.iter().chain([&self.sentinel]) {
+            until("the sentinels know each other", async || {
+                let known = ask(one, &["SENTINEL", "SENTINELS", MASTER]).await;
+                known == self.others.len().to_string()
+            })
+            .await;
         }
     }
 
     /// How clients are told to connect.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis+sentinel://{}/{MASTER}", self.sentinel.address())
+        let all = [&self.sentinel].into_iter().chain(&self.others);
+        let all: Vec<String> = all.map(|one| one.address().to_string()).collect();
+        format!("redis+sentinel://{}/{MASTER}", all.join(","))
     }
+}
+
+/// A sentinel of the master at this port, with its settings in a file beside the replica's.
+async fn sentinel(replica: &Server, file: &str, port: &str, patience: Duration) -> Server {
+    let config = replica.folder().unwrap().join(file);
+    let text = format!(
+        "sentinel monitor {MASTER} 127.0.0.1 {port} 1\n\
+         sentinel down-after-milliseconds {MASTER} {}\n\
+         sentinel failover-timeout {MASTER} 3000\n",
+        patience.as_millis()
+    );
+    std::fs::write(&config, text).unwrap();
+    server(replica.kind(), &[config.to_str().unwrap(), "--sentinel"]).await
 }
 
 /// To the suite the master is the server: its sentinel is in no hurry.
