@@ -6,6 +6,7 @@
 //! Nothing else is sent again. Clauses T4, T5, T13, T14.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ use crate::{STORE, codec};
 /// The server runs one script at a time. These limits keep the largest commit and the largest read
 /// within a few hundred milliseconds of its time; Redis itself would accept more.
 pub(crate) const LIMITS: TableLimits = TableLimits::new(10_000, 512 << 10, 16 << 20, 50_000);
+/// What makes a read with a barrier possible on a single server.
+const PROMISE: &str = "permit +info; set min_replicas to their number, or failover=never if none of them ever takes over";
 /// How often one operation is sent again because it was certainly not carried out.
 const ATTEMPTS: usize = 6;
 /// A caller that waited this long before it cancelled has met a server that hangs.
@@ -122,6 +125,8 @@ pub(crate) struct Request<'a> {
     pub(crate) writes: bool,
     /// Whether replicas must confirm it.
     pub(crate) confirmed: bool,
+    /// Whether it is a read with a barrier.
+    pub(crate) barrier: bool,
     /// Which try of its operation it is, where there can be several.
     pub(crate) look: Option<Look>,
 }
@@ -135,6 +140,7 @@ impl Request<'static> {
             script: None,
             writes: false,
             confirmed: false,
+            barrier: false,
             look: None,
         }
     }
@@ -162,12 +168,32 @@ impl Request<'static> {
     }
 }
 
+fn info_replication() -> Cmd {
+    let mut command = redis::cmd("INFO");
+    command.arg("replication");
+    command
+}
+
+/// Whether a server has no replicas, and has had none lately: it keeps a backlog for those that it
+/// has lost.
+fn is_alone(replication: &str) -> bool {
+    let says = |line: &str| replication.lines().any(|said| said.trim() == line);
+    says("role:master") && says("connected_slaves:0") && says("repl_backlog_active:0")
+}
+
+fn outdated(why: &str) -> TableError {
+    let message = format!("this server may not be the master any more: {why}");
+    error(TableErrorKind::Unavailable, message)
+}
+
 /// One answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) value: Value,
     /// How many replicas have confirmed it, where they were asked.
     pub(crate) replicas: Option<i64>,
+    /// What a single server says of its replicas, where it was asked.
+    replication: Option<Value>,
 }
 
 /// The connection to the master, and requests over it.
@@ -176,6 +202,10 @@ pub(crate) struct Client {
     pub(crate) topology: Topology,
     timeout: Duration,
     wait: Option<(u32, u64)>,
+    /// Whether a single server is asked for its replicas.
+    asks_for_replicas: bool,
+    /// Whether it has had replicas, or has not said that it has none.
+    had_replicas: AtomicBool,
     current: Mutex<Option<Arc<Connection>>>,
     /// Held while a connection is made: other operations wait for that one.
     connecting: tokio::sync::Mutex<()>,
@@ -209,6 +239,8 @@ impl Client {
             topology: Topology::new(config, key),
             timeout: config.timeouts.operation(),
             wait: config.wait(),
+            asks_for_replicas: !config.servers.fail_over() && config.may_have_successor(),
+            had_replicas: AtomicBool::new(false),
             current: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
         })
@@ -242,6 +274,48 @@ impl Client {
         }
     }
 
+    /// Whether all reads show what was committed before: of a single server without replicas.
+    pub(crate) fn is_linearizable(&self) -> bool {
+        !self.topology.fails_over() && !self.had_replicas.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a single server says of its replicas.
+    fn saw_replication(&self, said: &Value) -> bool {
+        let alone = codec::text(said.clone()).is_some_and(|said| is_alone(&said));
+        let first = !alone && !self.had_replicas.swap(true, Ordering::Relaxed);
+        if first && self.wait.is_none() {
+            tracing::warn!(
+                "this Redis has replicas, or does not say that it has none, and reads with a barrier are refused: {PROMISE}"
+            );
+        }
+        alone
+    }
+
+    /// Refuses the answer of a server that may have been replaced, as far as that can be found out.
+    async fn check_barrier(
+        &self,
+        answer: &mut Answer,
+        owner: &Connection,
+    ) -> Result<(), TableError> {
+        if self.wait.is_some() {
+            return match self.unconfirmed(answer) {
+                None => Ok(()),
+                Some(why) => Err(outdated(&why)),
+            };
+        }
+        match answer.replication.take() {
+            Some(said) if self.saw_replication(&said) => Ok(()),
+            Some(_) => Err(outdated(&format!(
+                "it has replicas, or does not say: {PROMISE}"
+            ))),
+            None if self.topology.still_names(&self.connector, owner).await? => Ok(()),
+            None => {
+                owner.retire();
+                Err(outdated("the others do not name it"))
+            }
+        }
+    }
+
     fn no_answer(&self, writes: bool) -> TableError {
         let why = format!("no answer within {:?}", self.timeout);
         unanswered(STORE, writes, &why)
@@ -262,6 +336,7 @@ impl Client {
         let fresh = || Instant::now() + self.timeout;
         let deadline = request.look.map_or_else(fresh, |look| look.deadline);
         let (mut load, mut repeated, mut asked) = (false, false, None);
+        let mut owner = None;
         let mut reconnects = request.look.is_some_and(|look| look.new_connection);
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -276,6 +351,9 @@ impl Client {
                 let why = format!("no connection within {:?}", self.timeout);
                 error(TableErrorKind::Unavailable, why)
             })??;
+            if asked.is_none() {
+                owner = Some(Arc::clone(&connection));
+            }
             let endpoint = &connection.endpoint;
             let waiting = Waiting {
                 connection: &connection,
@@ -288,7 +366,7 @@ impl Client {
             )
             .await;
             std::mem::forget(waiting);
-            let answer = match sent {
+            let mut answer = match sent {
                 Ok(Ok(answer)) => answer,
                 // The connection has ended, for example with a restart. A read can be sent again.
                 Ok(Err(_)) if !request.writes && !repeated => {
@@ -311,6 +389,12 @@ impl Client {
             };
             asked = None;
             let Value::ServerError(e) = &answer.value else {
+                if let Some(owner) = owner.filter(|_| request.barrier) {
+                    timeout_at(deadline, self.check_barrier(&mut answer, &owner))
+                        .await
+                        .map_err(|_| self.no_answer(false))?
+                        .map_err(|e| e.at(owner.endpoint.to_string()))?;
+                }
                 return Ok(answer);
             };
             let refusal = Refusal::new(e);
@@ -350,10 +434,12 @@ impl Client {
     ) -> redis::RedisResult<Answer> {
         let wait = self.wait.filter(|_| request.confirmed);
         let load = request.script.filter(|_| load);
-        if wait.is_none() && load.is_none() && !asking {
+        let asks_for_replicas = request.barrier && self.wait.is_none() && self.asks_for_replicas;
+        if wait.is_none() && load.is_none() && !asking && !asks_for_replicas {
             return Ok(Answer {
                 value: connection.command(&request.command).await?,
                 replicas: None,
+                replication: None,
             });
         }
         let mut pipeline = Pipeline::new();
@@ -367,7 +453,11 @@ impl Client {
         if let Some((replicas, millis)) = wait {
             pipeline.cmd("WAIT").arg(replicas).arg(millis);
         }
+        if asks_for_replicas {
+            pipeline.add_command(info_replication());
+        }
         let mut answers = connection.pipeline(&pipeline).await?;
+        let replication = asks_for_replicas.then(|| answers.pop().unwrap_or(Value::Nil));
         let replicas = wait.and_then(|_| answers.pop()).map(|answer| match answer {
             Value::Int(replicas) => replicas,
             _ => 0,
@@ -375,6 +465,7 @@ impl Client {
         Ok(Answer {
             value: answers.pop().unwrap_or(Value::Nil),
             replicas,
+            replication,
         })
     }
 
@@ -403,6 +494,10 @@ impl Client {
         }
         let connection = Arc::new(self.topology.connect(&self.connector).await?);
         tracing::debug!(server = %connection.endpoint, "connected");
+        if self.asks_for_replicas {
+            let said = connection.command(&info_replication()).await;
+            self.saw_replication(&said.unwrap_or(Value::Nil));
+        }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Some(Arc::clone(&connection));
         Ok(connection)

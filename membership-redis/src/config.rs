@@ -24,7 +24,7 @@ const DEFAULT_PREFIX: &str = "membership";
 /// A longer prefix only makes keys long.
 const MAX_PREFIX: usize = 64;
 
-const OPTIONS: &str = "prefix, db, operation_timeout, connect_timeout, min_replicas, replica_timeout, durability, tls, tls_ca, tls_cert, \
+const OPTIONS: &str = "prefix, db, operation_timeout, connect_timeout, min_replicas, replica_timeout, durability, failover, tls, tls_ca, tls_cert, \
                        tls_key, sentinel_username and sentinel_password";
 
 /// Where the table is and how it is used.
@@ -55,6 +55,7 @@ pub struct RedisConfig {
     min_replicas: u32,
     replica_timeout: Duration,
     pub(crate) durability: Durability,
+    failover: bool,
 }
 
 /// How the master is found.
@@ -139,7 +140,7 @@ impl RedisConfig {
     /// byte. A user or password that the URL leaves out comes from the environment variables
     /// `MEMBERSHIP_REDIS_USERNAME` and `MEMBERSHIP_REDIS_PASSWORD`. The options have the names of
     /// the methods here: `prefix`, `db`, `operation_timeout`, `connect_timeout`, `min_replicas`,
-    /// `replica_timeout`, `durability` (`kept`), `tls`, `tls_ca`, `tls_cert`, `tls_key`,
+    /// `replica_timeout`, `durability` (`kept`), `failover` (`never`), `tls`, `tls_ca`, `tls_cert`, `tls_key`,
     /// `sentinel_username`, `sentinel_password`.
     ///
     /// # Errors
@@ -218,6 +219,7 @@ impl RedisConfig {
                 ("kept", Durability::Kept),
                 ("may_be_lost", Durability::MayBeLost),
             ])?),
+            "failover" => self.failover(option.one_of(&[("possible", true), ("never", false)])?),
             "tls" => self.tls(option.flag()?),
             "sentinel_username" | "sentinel_password"
                 if !matches!(self.servers, Servers::Sentinel { .. }) =>
@@ -245,6 +247,7 @@ impl RedisConfig {
             min_replicas: 0,
             replica_timeout: DEFAULT_REPLICA_TIMEOUT,
             durability: Durability::MayBeLost,
+            failover: true,
         }
     }
 
@@ -351,6 +354,22 @@ impl RedisConfig {
         self
     }
 
+    /// Whether another server may take over. Default `true`: then a single server's reads count as
+    /// linearizable, and a read with a barrier is answered, only while the server says that it has no
+    /// replicas. `false` is the operator's assertion that no replica ever takes over (they are for
+    /// backups only); it is refused for Sentinel and Cluster. [`durability`](Self::durability)
+    /// `Kept` includes it.
+    #[must_use]
+    pub fn failover(mut self, possible: bool) -> Self {
+        self.failover = possible;
+        self
+    }
+
+    /// Whether a replica may take over from a single server.
+    pub(crate) fn may_have_successor(&self) -> bool {
+        self.failover && self.durability == Durability::MayBeLost
+    }
+
     /// The user for the sentinels themselves.
     #[must_use]
     pub fn sentinel_username(mut self, name: impl Into<String>) -> Self {
@@ -438,6 +457,9 @@ impl RedisConfig {
                 "durability can be `kept` only on a single server without failover: Redis copies to replicas after it has answered",
             ));
         }
+        if !self.failover && self.servers.fail_over() {
+            return Err(wrong("failover can be `never` only on a single server"));
+        }
         if matches!(self.servers, Servers::Cluster(_)) && self.database != 0 {
             return Err(wrong("Redis Cluster has database 0 only"));
         }
@@ -458,6 +480,7 @@ impl fmt::Debug for RedisConfig {
             .field("min_replicas", &self.min_replicas)
             .field("replica_timeout", &self.replica_timeout)
             .field("durability", &self.durability)
+            .field("failover", &self.failover)
             .finish_non_exhaustive()
     }
 }
@@ -553,6 +576,7 @@ mod tests {
             ("redis://h?sentinel_password=hunter2", "Sentinel"),
             ("redis+sentinel://h", "names its master"),
             ("redis+sentinel://h/m?durability=kept", "failover"),
+            ("redis+cluster://h?failover=never", "single server"),
             ("redis+cluster://h/1", "database 0"),
             ("redis://h?tls_ca=/ca.pem", "tls"),
             ("redis://h%zz", "hexadecimal"),

@@ -1,7 +1,7 @@
 //! One connection to one server: address, TLS, user, RESP3, scripts, and whether it is still alive.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind};
@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     redis: MultiplexedConnection,
     alive: Arc<AtomicBool>,
     pub(crate) endpoint: Endpoint,
+    /// Whether the server has no replicas, if that is known.
+    pub(crate) alone: OnceLock<bool>,
 }
 
 impl Connection {
@@ -203,6 +205,7 @@ impl Connector {
             redis,
             alive,
             endpoint: endpoint.clone(),
+            alone: OnceLock::new(),
         })
     }
 

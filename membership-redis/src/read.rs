@@ -2,14 +2,14 @@
 
 use membership_core::{
     Operation, ReadAnswer, ReadRequest, RowRead, Rows, SiloAddress, Snapshot, TableError,
-    TableErrorKind, VersionToken,
+    VersionToken,
 };
 use membership_provider::{merge_rows, stored_heartbeat};
 use redis::Value;
 
 use crate::client::{Inner, Look, Request};
 use crate::codec::{self, flag};
-use crate::error::{error, unexpected};
+use crate::error::unexpected;
 use crate::scripts::SCRIPTS;
 
 impl Inner {
@@ -30,17 +30,14 @@ impl Inner {
             &[&keys.version, &keys.rows, &keys.heartbeats, &keys.cell],
             false,
         );
-        (call.confirmed, call.look) = (barrier, Some(look));
+        (call.barrier, call.confirmed) = (request.barrier, barrier);
+        call.look = Some(look);
         call.command
             .arg(&codec::token(known))
             .arg(flag(request.heartbeats))
             .arg(flag(cached.is_none()))
             .arg(flag(barrier));
         let answer = self.client.run(&call).await?;
-        if let (true, Some(why)) = (barrier, self.client.unconfirmed(&answer)) {
-            let message = format!("this server may not be the master any more: {why}");
-            return Err(error(TableErrorKind::Unavailable, message));
-        }
         let heartbeats = |stored: Value, cell: Value, rows: Option<&Rows>| {
             request
                 .heartbeats

@@ -112,9 +112,9 @@ impl MembershipTable for RedisTable {
 
     fn guarantees(&self) -> Guarantees {
         // After a failover, a master that does not know of it yet answers with old data.
-        let reads = match self.0.config.servers.fail_over() {
-            true => Recency::MonotonicPerClient,
-            false => Recency::Linearizable,
+        let reads = match self.0.client.is_linearizable() {
+            true => Recency::Linearizable,
+            false => Recency::MonotonicPerClient,
         };
         Guarantees::new(reads, self.0.config.durability)
     }

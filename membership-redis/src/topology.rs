@@ -160,7 +160,7 @@ impl Topology {
         match &self.kind {
             Kind::Single(endpoint) => connector.connect(endpoint).await,
             Kind::Sentinel { sentinels, master } => {
-                let endpoint = self.ask_sentinels(connector, sentinels, master).await?;
+                let (endpoint, _) = self.ask_sentinels(connector, sentinels, master).await?;
                 connector.connect(&endpoint).await
             }
             Kind::Cluster { seeds, key } => {
@@ -192,8 +192,9 @@ impl Topology {
             match self.owner_by(connector, candidate, key).await {
                 Ok(connection) => {
                     // A user who may not ask only knows the configured nodes.
-                    if let Some(listed) = members(&connection).await {
+                    if let Some((listed, alone)) = members(&connection).await {
                         self.learn(&listed, seeds);
+                        let _known = alone.map(|alone| connection.alone.set(alone));
                     }
                     self.prefer(connection.endpoint.clone());
                     return Ok(connection);
@@ -204,6 +205,45 @@ impl Topology {
             }
         }
         Err(worst.unwrap_or_else(|| wrong("no node of the cluster is named")))
+    }
+
+    /// Whether this server still is the master, by the word of most sentinels or nodes. Nobody can
+    /// take over from a server without replicas.
+    ///
+    /// # Errors
+    /// It cannot be found out.
+    pub(crate) async fn still_names(
+        &self,
+        connector: &Connector,
+        owner: &Connection,
+    ) -> Result<bool, TableError> {
+        match &self.kind {
+            Kind::Single(_) => Ok(true),
+            Kind::Sentinel { sentinels, master } => {
+                let (named, majority) = self.ask_sentinels(connector, sentinels, master).await?;
+                Ok(majority && named == owner.endpoint)
+            }
+            Kind::Cluster { .. } if owner.alone.get() == Some(&true) => Ok(true),
+            Kind::Cluster { key, .. } => {
+                let mut nodes = self.nodes().clone();
+                let all = nodes.len();
+                nodes.retain(|node| *node != owner.endpoint);
+                let asked = nodes.iter().map(|node| named_by(connector, node, key));
+                let mut asked: FuturesUnordered<_> = asked.collect();
+                // It names itself.
+                let mut votes = 1;
+                while votes <= all / 2 {
+                    match asked.next().await {
+                        Some(Ok(named)) if named == owner.endpoint => votes += 1,
+                        // Its announced name, or its successor.
+                        Some(Ok(named)) => self.prefer(named),
+                        Some(Err(_)) => {}
+                        None => return Ok(false),
+                    }
+                }
+                Ok(true)
+            }
+        }
     }
 
     /// Servers to subscribe to: in a cluster every node receives every message.
@@ -217,7 +257,7 @@ impl Topology {
         Ok(match &self.kind {
             Kind::Single(endpoint) => vec![endpoint.clone()],
             Kind::Sentinel { sentinels, master } => {
-                vec![self.ask_sentinels(connector, sentinels, master).await?]
+                vec![self.ask_sentinels(connector, sentinels, master).await?.0]
             }
             Kind::Cluster { .. } => self.nodes().clone(),
         })
@@ -226,13 +266,13 @@ impl Topology {
     /// The master that most sentinels name, and where they differ the one of the newest failover: a
     /// sentinel that is cut off together with a deposed master knows no other. All are asked at
     /// once, so that a host which does not answer makes nobody wait for the others. Without a
-    /// majority, what the few say counts after a while.
+    /// majority, what the few say counts after a while. Also gives whether it was a majority.
     async fn ask_sentinels(
         &self,
         connector: &Connector,
         sentinels: &[Endpoint],
         master: &str,
-    ) -> Result<Endpoint, TableError> {
+    ) -> Result<(Endpoint, bool), TableError> {
         let asked = sentinels.iter().map(|at| vote_of(connector, at, master));
         let mut asked: FuturesUnordered<_> = asked.collect();
         let patience = match self.few_answered.load(Ordering::Relaxed) {
@@ -256,7 +296,7 @@ impl Topology {
         let few = votes.len() <= sentinels.len() / 2;
         self.few_answered.store(few, Ordering::Relaxed);
         if let Some(master) = elected(votes) {
-            return Ok(master);
+            return Ok((master, !few));
         }
         match worst {
             Some(e) => Err(e),
@@ -353,18 +393,43 @@ fn elected(votes: Vec<Vote>) -> Option<Endpoint> {
     best.map(|vote| vote.master.clone())
 }
 
-/// Every master and replica of the cluster; `None` where the user may not ask.
-async fn members(connection: &Connection) -> Option<Vec<Endpoint>> {
+/// The owner of the key, as this node knows it.
+async fn named_by(
+    connector: &Connector,
+    node: &Endpoint,
+    key: &str,
+) -> Result<Endpoint, TableError> {
+    let connection = connector.open(node, |_| {}).await?;
+    let mut question = redis::cmd("HLEN");
+    question.arg(key);
+    let answer = connection.command(&question).await;
+    let Value::ServerError(e) = answer.map_err(|e| connector.not_connected(node, &e))? else {
+        return Ok(node.clone());
+    };
+    let refusal = Refusal::new(&e);
+    match (refusal.code.as_str(), refusal.target()) {
+        ("MOVED", Some((host, port))) => Ok(match host.is_empty() {
+            true => Endpoint::new(&node.host, port),
+            false => Endpoint { host, port },
+        }),
+        _ => Err(refusal.into_error(&connector.secrets)),
+    }
+}
+
+/// Every master and replica of the cluster, and whether this master has no replicas, if it is
+/// listed; `None` where the user may not ask.
+async fn members(connection: &Connection) -> Option<(Vec<Endpoint>, Option<bool>)> {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");
     let Ok(Value::Array(ranges)) = connection.command(&question).await else {
         return None;
     };
-    let mut listed = Vec::new();
+    let (mut listed, mut alone) = (Vec::new(), None);
     for range in ranges {
         // The first slot, the last slot, then a list for each node: host, port and more.
         let Value::Array(range) = range else { continue };
-        for node in range.into_iter().skip(2) {
+        let replicas = range.len().saturating_sub(3);
+        for (n, node) in range.into_iter().skip(2).enumerate() {
             let Value::Array(node) = node else { continue };
             let mut node = node.into_iter();
             let (host, port) = (node.next().and_then(text), node.next());
@@ -381,12 +446,15 @@ async fn members(connection: &Connection) -> Option<Vec<Endpoint>> {
                 continue;
             };
             let endpoint = Endpoint { host, port };
+            if n == 0 && endpoint == connection.endpoint {
+                alone = Some(alone != Some(false) && replicas == 0);
+            }
             if !listed.contains(&endpoint) {
                 listed.push(endpoint);
             }
         }
     }
-    Some(listed)
+    Some((listed, alone))
 }
 
 async fn prepared(connector: &Connector, connection: Connection) -> Result<Connection, TableError> {

@@ -218,6 +218,9 @@ async fn commits_that_a_takeover_loses_are_reported() {
         for replica in &cluster.nodes[3..] {
             caught_up(replica, owner).await;
         }
+        // Most nodes name the owner.
+        let barrier = ReadRequest::all().with_barrier(true);
+        table.read(&barrier).await.unwrap();
         cut_off(owner).await;
         let mut lost = old.clone();
         for n in 7..10 {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use conformance_tests::proxy::Proxy;
-use membership_core::{MembershipTable, ReadRequest, TableErrorKind};
+use membership_core::{MembershipTable, ReadRequest, Recency, TableErrorKind};
 use membership_testbed::Kind;
 
 use crate::support::nodes::{in_step, replica_of};
@@ -78,6 +78,40 @@ async fn a_master_that_becomes_a_replica_is_refused() {
         read_kind(&table, Some(&token)).await,
         Err(TableErrorKind::TableReplaced)
     );
+}
+
+/// What a server with replicas says may be outdated: one of them may have taken over.
+#[tokio::test]
+async fn a_server_that_has_replicas_is_not_promised_to_be_the_newest() {
+    let master = own_server().await;
+    let table = table_on(&master, "").await;
+    fill(&table, 3).await;
+    let barrier = ReadRequest::all().with_barrier(true);
+    assert_eq!(table.guarantees().reads, Recency::Linearizable);
+    table.read(&barrier).await.unwrap();
+
+    let replica = replica_of(&master, &[]).await;
+    let error = table.read(&barrier).await.unwrap_err();
+    assert_eq!(error.kind(), TableErrorKind::Unavailable);
+    assert!(error.to_string().contains("min_replicas"), "{error}");
+    assert_eq!(read_kind(&table, None).await, Ok(()));
+    for table in [&table, &table_on(&master, "").await] {
+        assert_eq!(table.guarantees().reads, Recency::MonotonicPerClient);
+    }
+    // The operator's promise, and a check.
+    let promised = table_on(&master, "failover=never").await;
+    assert_eq!(promised.guarantees().reads, Recency::Linearizable);
+    for table in [promised, table_on(&master, "min_replicas=1").await] {
+        until("the replica confirms", async || {
+            table.read(&barrier).await.is_ok()
+        })
+        .await;
+    }
+    // The replica has taken over, and its former master still answers.
+    shell::<()>(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    let late = table_on(&master, "").await;
+    assert_eq!(late.guarantees().reads, Recency::MonotonicPerClient);
+    assert!(late.read(&barrier).await.is_err());
 }
 
 #[tokio::test]

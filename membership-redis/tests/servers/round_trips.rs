@@ -55,11 +55,26 @@ async fn counted(kind: Kind, options: &str) {
 
 #[tokio::test]
 async fn every_operation_takes_one() {
-    counted(Kind::Redis, "").await;
-    counted(Kind::Valkey, "").await;
+    counted(Kind::Redis, "failover=never").await;
+    counted(Kind::Valkey, "failover=never").await;
 }
 
 #[tokio::test]
 async fn asking_replicas_takes_no_more() {
     counted(Kind::Redis, "min_replicas=1").await;
+}
+
+/// A server without replicas is asked for them in the same round trip.
+#[tokio::test]
+async fn a_barrier_takes_no_more() {
+    let server = own_server().await;
+    let proxy = Proxy::to(server.address()).unwrap();
+    fill(&table_on(&server, "").await, 3).await;
+    let table = connect(&format!("redis://{}", proxy.address()))
+        .await
+        .unwrap();
+    let before = proxy.round_trips();
+    let barrier = ReadRequest::all().with_barrier(true);
+    table.read(&barrier).await.unwrap();
+    assert_eq!(proxy.round_trips(), before + 1);
 }

@@ -378,7 +378,13 @@ async fn a_thawed_master_is_left_once_its_answer_is_older_than_what_is_known() {
     let url = format!("{}?operation_timeout=3s", watched.url());
     let (reads, commits) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
     let token = fill(&reads, 3).await;
-    assert_eq!(read_kind(&commits, Some(&token)).await, Ok(()));
+    let (barrier, barriers) = (
+        ReadRequest::all().with_barrier(true),
+        connect(&url).await.unwrap(),
+    );
+    for table in [&commits, &barriers] {
+        assert_eq!(version_of(table, &barrier).await, token.version());
+    }
     caught_up(&watched.replica, &watched.master).await;
     watched.master.pause().await.unwrap();
     let other = connect_when_possible(&watched).await;
@@ -390,6 +396,9 @@ async fn a_thawed_master_is_left_once_its_answer_is_older_than_what_is_known() {
         token,
         "it is no master any more"
     );
+    let error = barriers.read(&barrier).await.unwrap_err();
+    assert_eq!(error.kind(), TableErrorKind::Unavailable, "{error}");
+    assert_eq!(version_of(&barriers, &barrier).await, newer.version());
     assert_eq!(read_kind(&reads, Some(&newer)).await, Ok(()));
     let next = commit(&commits, &insert(&newer, [8])).await;
     assert_eq!(read(&reads).await.0.token, next);
