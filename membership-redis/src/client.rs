@@ -145,7 +145,7 @@ impl Request<'static> {
         }
     }
 
-    /// A call of a script with these keys. All but `initialize` take this build's layout first.
+    /// A call of a script with these keys. All take this build's layout first.
     pub(crate) fn script(
         operation: Operation,
         script: &'static Script,
@@ -157,9 +157,7 @@ impl Request<'static> {
         for key in keys {
             command.arg(key.as_str());
         }
-        if operation != Operation::Initialize {
-            command.arg(LAYOUT);
-        }
+        command.arg(LAYOUT);
         Self {
             script: Some(script),
             writes,

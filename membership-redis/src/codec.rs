@@ -124,11 +124,32 @@ pub(crate) fn check_rows(row: &VersionRow, rows: usize) -> Result<(), TableError
     Err(error(TableErrorKind::Damaged, message))
 }
 
+/// What the cell holds as long as nobody has written it; before a text that begins with it, it only
+/// tells the two apart.
+const NO_CELL: char = '\0';
+
+/// The cluster's cell as it is stored.
+pub(crate) fn stored_cell(text: &str) -> String {
+    match text.starts_with(NO_CELL) {
+        true => format!("{NO_CELL}{text}"),
+        false => text.to_owned(),
+    }
+}
+
+fn cell(stored: String) -> Option<String> {
+    match stored.strip_prefix(NO_CELL) {
+        Some("") => None,
+        Some(text) => Some(text.to_owned()),
+        None => Some(stored),
+    }
+}
+
 /// Heartbeats and the cluster's cell. Without `rows` the script has left out those of missing rows.
 pub(crate) fn heartbeats(stored: &[Pair], cell: Option<String>, rows: Option<&Rows>) -> Heartbeats {
     let stored = stored
         .iter()
         .map(|(key, text)| (key.as_str(), stored_heartbeat(text)));
+    let cell = cell.and_then(self::cell);
     match rows {
         Some(rows) => shown_heartbeats(stored, cell, rows),
         None => Heartbeats::new(

@@ -19,7 +19,7 @@ impl Inner {
             HeartbeatWrite::Cluster { text } => {
                 let keys = [&keys.version, &keys.rows, &keys.cell];
                 let mut call = Request::script(during, &SCRIPTS.cell, &keys, true);
-                call.command.arg(text);
+                call.command.arg(codec::stored_cell(text));
                 call
             }
             HeartbeatWrite::Silo { silo, heartbeat } => {

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, Durability, MembershipTable, ReadAnswer, ReadRequest, Recency, TableError,
-    TableErrorKind, VersionToken,
+    CommitOutcome, Durability, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, Recency,
+    TableError, TableErrorKind, VersionToken,
 };
 use membership_testbed::{Kind, Server};
 
@@ -82,6 +82,54 @@ async fn a_slot_that_moves_is_followed() {
         let other = once_agreed(async || connect(&cluster.url()).await).await;
         assert_eq!(token_once_agreed(&other).await, token);
     }
+}
+
+/// While a slot moves, the nodes refuse a command of several keys if one of the keys is missing: so a
+/// new table has them all, and so has an older one after a silo has started on it.
+#[tokio::test]
+async fn a_moving_slot_serves_a_table_without_heartbeats() {
+    let cluster = Cluster::start(Kind::Redis).await;
+    let table = connect(&cluster.url()).await.unwrap();
+    let token = fill(&table, 3).await;
+    let at = key(&blue(), "version");
+    let from = owner_now(&cluster, &at).await;
+    // As an older build left it.
+    for what in ["heartbeats", "cell"] {
+        shell::<()>(from, &["DEL", &key(&blue(), what)]).await;
+    }
+    initialize(&table).await.unwrap();
+    let to = cluster
+        .nodes
+        .iter()
+        .find(|node| node.address() != from.address())
+        .unwrap();
+    let slot = shell::<u64>(from, &["CLUSTER", "KEYSLOT", &at])
+        .await
+        .to_string();
+    let (from_id, to_id): (String, String) = (
+        shell(from, &["CLUSTER", "MYID"]).await,
+        shell(to, &["CLUSTER", "MYID"]).await,
+    );
+    shell::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
+    shell::<()>(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+    let (_, heartbeats) = read(&table).await;
+    assert_eq!((heartbeats.silos.len(), heartbeats.cluster), (0, None));
+    table.update_i_am_alive(&heartbeat(1, 0)).await.unwrap();
+    table.read_row(&silo(1), None).await.unwrap();
+    let token = commit(&table, &remove(&token, 2)).await;
+    // Every key has moved, and the slot has not.
+    let port = to.address().port().to_string();
+    let keys: Vec<String> = shell(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).await;
+    for key in &keys {
+        shell::<()>(from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await;
+    }
+    for text in ["\0", "x"] {
+        let text = text.to_owned();
+        let cell = HeartbeatWrite::Cluster { text: text.clone() };
+        table.update_i_am_alive(&cell).await.unwrap();
+        assert_eq!(read(&table).await.1.cluster, Some(text));
+    }
+    commit(&table, &remove(&token, 1)).await;
 }
 
 /// Tries again while the nodes of a cluster may redirect in a circle: until every node has heard
