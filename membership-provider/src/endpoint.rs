@@ -1,6 +1,7 @@
 //! Host and port: parsing, defaults, display.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
 
@@ -80,6 +81,23 @@ impl Endpoint {
             store,
             format!("name one host: `{}://host:{default_port}`", url.scheme),
         ))
+    }
+
+    /// Whether it is certainly this machine: `localhost` or a loopback address.
+    ///
+    /// ```
+    /// use membership_provider::Endpoint;
+    /// let is_loopback = |host| Endpoint::new(host, 1).is_loopback();
+    /// assert!(is_loopback("127.0.0.1") && is_loopback("::1") && is_loopback("localhost"));
+    /// assert!(!is_loopback("10.0.0.1") && !is_loopback("db.example"));
+    /// ```
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let address = self.host.parse::<IpAddr>();
+        address.map_or_else(
+            |_| self.host.eq_ignore_ascii_case("localhost"),
+            |ip| ip.is_loopback(),
+        )
     }
 
     /// Several with a comma between them.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind};
-use membership_provider::{Endpoint, Secrets, install_crypto_provider};
+use membership_provider::{Endpoint, Secrets, TlsFiles, install_crypto_provider};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -24,7 +24,8 @@ pub(crate) struct Connector {
     base: Option<redis::ConnectionInfo>,
     settings: RedisConnectionInfo,
     sentinel: RedisConnectionInfo,
-    tls: Option<redis::TlsCertificates>,
+    /// Read at each connection: certificates are replaced while silos run.
+    tls_files: TlsFiles,
     encrypted: bool,
     pub(crate) timeout: Duration,
     wait: bool,
@@ -89,6 +90,13 @@ impl Connector {
         if config.tls {
             install_crypto_provider();
         }
+        certificates(&config.tls_files)?;
+        if let Some(server) = exposed(config) {
+            tracing::warn!(
+                %server,
+                "the password for Redis is sent unencrypted, and can be read on the way: use rediss:// or tls=true"
+            );
+        }
         let settings = login(config.username.as_deref(), config.password.as_deref())
             .set_db(i64::from(config.database))
             .set_protocol(ProtocolVersion::RESP3);
@@ -96,7 +104,7 @@ impl Connector {
         Ok(Self {
             base,
             settings,
-            tls: certificates(config)?,
+            tls_files: config.tls_files.clone(),
             encrypted: config.tls,
             timeout: config.timeouts.connect(),
             wait: config.wait().is_some(),
@@ -109,7 +117,9 @@ impl Connector {
         &self,
         endpoint: &Endpoint,
         settings: &RedisConnectionInfo,
-    ) -> redis::RedisResult<redis::Client> {
+    ) -> Result<redis::Client, TableError> {
+        let certificates = certificates(&self.tls_files)?;
+        let wrong = |e: redis::RedisError| self.not_connected(endpoint, &e);
         let (host, port) = (endpoint.host.clone(), endpoint.port);
         let addr = match &self.base {
             Some(base) => base.addr().clone(),
@@ -128,14 +138,16 @@ impl Connector {
         // Without it, every second small request waits for an acknowledgement of the first.
         let tcp = tcp.set_nodelay(true);
         let info = (endpoint.host.as_str(), port)
-            .into_connection_info()?
+            .into_connection_info()
+            .map_err(wrong)?
             .set_addr(addr)
             .set_tcp_settings(tcp)
             .set_redis_settings(settings.clone());
-        match &self.tls {
-            Some(certificates) => redis::Client::build_with_tls(info, certificates.clone()),
+        match certificates {
+            Some(certificates) => redis::Client::build_with_tls(info, certificates),
             None => redis::Client::open(info),
         }
+        .map_err(wrong)
     }
 
     /// A connection to a server, ready for scripts.
@@ -234,11 +246,8 @@ impl Connector {
         settings: &RedisConnectionInfo,
         config: &AsyncConnectionConfig,
     ) -> Result<MultiplexedConnection, TableError> {
-        let made = async {
-            self.client(endpoint, settings)?
-                .get_multiplexed_async_connection_with_config(config)
-                .await
-        };
+        let client = self.client(endpoint, settings)?;
+        let made = client.get_multiplexed_async_connection_with_config(config);
         tokio::time::timeout(self.timeout, made)
             .await
             .map_err(|_| self.no_answer(endpoint))?
@@ -274,16 +283,64 @@ fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
     settings
 }
 
-fn certificates(config: &RedisConfig) -> Result<Option<redis::TlsCertificates>, TableError> {
-    if config.tls_files.is_empty() {
+fn certificates(files: &TlsFiles) -> Result<Option<redis::TlsCertificates>, TableError> {
+    if files.is_empty() {
         return Ok(None);
     }
-    let identity = config.tls_files.read_identity(STORE)?;
+    let identity = files.read_identity(STORE)?;
     Ok(Some(redis::TlsCertificates {
         client_tls: identity.map(|(client_cert, client_key)| redis::ClientTlsConfig {
             client_cert,
             client_key,
         }),
-        root_cert: config.tls_files.read_ca(STORE)?,
+        root_cert: files.read_ca(STORE)?,
     }))
+}
+
+/// A server on another machine to which a password is sent without encryption.
+fn exposed(config: &RedisConfig) -> Option<Endpoint> {
+    let tcp = |info: &redis::ConnectionInfo| match info.addr() {
+        ConnectionAddr::Tcp(host, port) => Some(Endpoint::new(host, *port)),
+        _ => None,
+    };
+    let (servers, secret) = match &config.servers {
+        Servers::Single(one) => (vec![one.clone()], &None),
+        Servers::Client(info) => (tcp(info).into_iter().collect(), &None),
+        Servers::Sentinel {
+            sentinels,
+            password,
+            ..
+        } => (sentinels.clone(), password),
+        Servers::Cluster(nodes) => (nodes.clone(), &None),
+    };
+    let plain = !config.tls && (config.password.is_some() || secret.is_some());
+    let far = servers.into_iter().find(|server| !server.is_loopback());
+    far.filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_exposed_to_the_network_without_tls() {
+        for (url, server) in [
+            ("redis://:p@10.0.0.1", Some("10.0.0.1:6379")),
+            ("redis://:p@127.0.0.1", None),
+            ("redis://:p@LOCALHOST", None),
+            ("rediss://:p@10.0.0.1", None),
+            ("redis+cluster://:p@[::1],b", Some("b:6379")),
+            ("redis+sentinel://:p@a/main?tls=true", None),
+            (
+                "redis+sentinel://a/main?sentinel_password=p",
+                Some("a:26379"),
+            ),
+        ] {
+            let config = RedisConfig::from_url(url).unwrap();
+            let exposed = exposed(&config).map(|server| server.to_string());
+            assert_eq!(exposed.as_deref(), server, "{url}");
+        }
+        let (host, port) = ("10.0.0.1", 6379);
+        assert_eq!(exposed(&RedisConfig::new(host, port)), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! Encrypted connections: a private authority, a client certificate, and servers that must not be
 //! trusted.
 
+use conformance_tests::proxy::Proxy;
 use membership_core::TableErrorKind;
 use membership_testbed::{Kind, Options, Server};
 
@@ -88,5 +89,50 @@ async fn a_client_can_show_a_certificate() {
             .unwrap_err()
             .kind(),
         TableErrorKind::Unavailable
+    );
+}
+
+/// Certificates are replaced while silos run: the next connection takes the files as they are then.
+#[tokio::test]
+async fn new_certificates_need_no_restart() {
+    let (old, new) = (
+        encrypted(&["--tls-auth-clients", "yes"]).await,
+        encrypted(&["--tls-auth-clients", "yes"]).await,
+    );
+    let folder = old.folder().unwrap().join("rotated");
+    std::fs::create_dir(&folder).unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let put = |server: &Server| {
+        let tls = server.tls().unwrap();
+        for (name, path) in [
+            ("ca", &tls.ca),
+            ("certificate", &tls.client_certificate),
+            ("key", &tls.client_key),
+        ] {
+            std::fs::copy(path, file(name)).unwrap();
+        }
+    };
+    put(&old);
+    let proxy = Proxy::to(old.address()).unwrap();
+    let table = connect(&format!(
+        "rediss://:{SECRET}@{}/?tls_ca={}&tls_cert={}&tls_key={}",
+        proxy.address(),
+        file("ca"),
+        file("certificate"),
+        file("key")
+    ))
+    .await
+    .unwrap();
+    fill(&table, 1).await;
+    proxy.set_target(new.address());
+    proxy.cut_connections();
+    until("the new authority is not trusted yet", async || {
+        read_kind(&table, None).await == Err(TableErrorKind::Configuration)
+    })
+    .await;
+    put(&new);
+    assert_eq!(
+        read_kind(&table, None).await,
+        Err(TableErrorKind::NotInitialized)
     );
 }
