@@ -44,7 +44,12 @@ impl Baseline for CassandraBaseline {
         let values = (text(&self.partition), text("it"), text(CONTENT));
         let written = self
             .client
-            .execute(self.client.deadline(), true, |all| &all.write_cell, values)
+            .execute(
+                self.client.deadline(),
+                true,
+                |all| &all.write_baseline,
+                values,
+            )
             .await;
         written
             .map(drop)

@@ -3,8 +3,12 @@
 //! By default a server stamps a write with the time at which it handles it, so that a delayed
 //! heartbeat, which its silo has given up, would win over the next one. The silo's own timestamps
 //! never decrease within a process, so the older heartbeat loses whenever it arrives. Only the silo
-//! itself writes its heartbeats, so that its clock is compared only with itself. The cluster's cell
-//! has many writers, and keeps the servers' time.
+//! itself writes its heartbeats, so that its clock is compared only with itself.
+//!
+//! The cluster's cell has many writers, whose clocks differ, as those of the servers do: a clock that
+//! is ahead would win over all later writes until the others have reached its time. So a writer
+//! first reads the timestamp of what it replaces, and writes with a later one. A comparison
+//! (`IF`) would not do: it and the plain writes of other builds do not see each other.
 //!
 //! Heartbeats are removed with the timestamp that they were read with. That removes them whatever
 //! clock they come from, and no later ones.
@@ -55,22 +59,34 @@ impl Client {
     /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
     pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let cluster = text(&self.cluster);
-        let written = match write {
+        let deadline = self.deadline();
+        let (key, content, at) = match write {
             HeartbeatWrite::Silo { silo, heartbeat } => {
-                let (key, heartbeat) = (silo.row_key(), text(heartbeat.to_string()));
-                let values = (cluster, text(&key), heartbeat, bound(timestamp()));
-                self.execute(self.deadline(), true, |all| &all.write_heartbeat, values)
-                    .await
-                    .map_err(|failed| failed.error.with_key(key))?
+                (silo.row_key(), heartbeat.to_string(), timestamp())
             }
             HeartbeatWrite::Cluster { text: cell } => {
-                let values = (cluster, text(CELL), text(cell));
-                self.execute(self.deadline(), true, |all| &all.write_cell, values)
-                    .await?
+                let before = self.cell_time(deadline).await?;
+                let later = before.map_or(0, |before| before.saturating_add(1));
+                (CELL.to_owned(), cell.clone(), timestamp().max(later))
             }
         };
-        drop(written);
-        Ok(())
+        let values = (cluster, text(&key), text(content), bound(at));
+        let written = self
+            .execute(deadline, true, |all| &all.write_heartbeat, values)
+            .await;
+        written
+            .map(drop)
+            .map_err(|failed| failed.error.with_key(key))
+    }
+
+    /// The timestamp of the cluster's cell.
+    async fn cell_time(&self, deadline: Instant) -> Result<Option<i64>, TableError> {
+        let values = (text(&self.cluster), text(CELL));
+        let answer = self
+            .execute(deadline, false, |all| &all.heartbeat_time, values)
+            .await?;
+        let rows = codec::named(answer)?;
+        Ok(rows.first().and_then(|row| row.get("written")?.as_bigint()))
     }
 
     /// The timestamps of the cluster's heartbeats and of its cell.

@@ -1,6 +1,6 @@
 //! Every statement of the operations, prepared.
 
-use futures_util::future::try_join4;
+use futures_util::future::{try_join, try_join4};
 use scylla::client::session::Session;
 use scylla::errors::{ExecutionError, PrepareError};
 use scylla::statement::prepared::PreparedStatement;
@@ -27,15 +27,16 @@ pub(crate) struct Statements {
     /// The same for a damaged version row.
     pub(crate) mark_damaged: PreparedStatement,
     pub(crate) unmark: PreparedStatement,
-    /// A silo's heartbeat, with the silo's timestamp.
+    /// A silo's heartbeat or the cluster's cell, with the writer's timestamp.
     pub(crate) write_heartbeat: PreparedStatement,
-    /// The cluster's cell, which has many writers: with the server's timestamp.
-    pub(crate) write_cell: PreparedStatement,
+    /// The timestamp of one heartbeat or of the cell.
+    pub(crate) heartbeat_time: PreparedStatement,
     /// The timestamp of each heartbeat.
     pub(crate) heartbeat_times: PreparedStatement,
     /// One heartbeat, with the timestamp that it was read with.
     pub(crate) remove_heartbeat: PreparedStatement,
-    /// For the baseline, which has its own partitions.
+    /// For the baseline, which has its own partitions: with the servers' timestamps.
+    pub(crate) write_baseline: PreparedStatement,
     pub(crate) remove_all_heartbeats: PreparedStatement,
 }
 
@@ -102,12 +103,12 @@ impl Statements {
             prepare(format!("DELETE FROM {silos} WHERE {of_version} IF deleting = true")),
         )
         .await?;
-        let (write_heartbeat, write_cell, heartbeat_times, remove_heartbeat) = try_join4(
+        let (write_heartbeat, heartbeat_time, heartbeat_times, remove_heartbeat) = try_join4(
             prepare(format!(
                 "INSERT INTO {heartbeats} (cluster, silo, heartbeat) VALUES (?, ?, ?) USING TIMESTAMP ?"
             )),
             prepare(format!(
-                "INSERT INTO {heartbeats} (cluster, silo, heartbeat) VALUES (?, ?, ?)"
+                "SELECT WRITETIME(heartbeat) AS written FROM {heartbeats} WHERE cluster = ? AND silo = ?"
             )),
             prepare(format!(
                 "SELECT silo, WRITETIME(heartbeat) AS written FROM {heartbeats} WHERE cluster = ?"
@@ -117,8 +118,13 @@ impl Statements {
             )),
         )
         .await?;
-        let remove_all_heartbeats =
-            prepare(format!("DELETE FROM {heartbeats} WHERE cluster = ?")).await?;
+        let (write_baseline, remove_all_heartbeats) = try_join(
+            prepare(format!(
+                "INSERT INTO {heartbeats} (cluster, silo, heartbeat) VALUES (?, ?, ?)"
+            )),
+            prepare(format!("DELETE FROM {heartbeats} WHERE cluster = ?")),
+        )
+        .await?;
         Ok(Self {
             all,
             some,
@@ -133,9 +139,10 @@ impl Statements {
             mark_damaged,
             unmark,
             write_heartbeat,
-            write_cell,
+            heartbeat_time,
             heartbeat_times,
             remove_heartbeat,
+            write_baseline,
             remove_all_heartbeats,
         })
     }

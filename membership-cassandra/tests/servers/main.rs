@@ -27,6 +27,7 @@ async fn behaviour_of_cassandra_alone() {
     trouble::a_token_without_the_row_count_is_sufficient(&server).await;
     trouble::many_writers_on_one_version_have_one_winner(&server).await;
     trouble::a_late_heartbeat_does_not_replace_a_newer_one(&server).await;
+    trouble::a_cell_of_a_fast_clock_is_replaced(&server).await;
     trouble::a_cluster_whose_version_row_is_damaged_can_be_deleted(&server).await;
     trouble::missing_rows_are_reported(&server).await;
     trouble::orphans_are_removed_with_the_next_cleanup(&server).await;

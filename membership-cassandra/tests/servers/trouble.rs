@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use conformance_tests::proxy::{Proxy, Way};
 use membership_cassandra::{CassandraConfig, CassandraTable};
@@ -402,6 +402,28 @@ pub async fn a_late_heartbeat_does_not_replace_a_newer_one(server: &Server) {
         [3],
         "{beats:?}"
     );
+}
+
+/// The cell was written by way of a node whose clock is an hour ahead.
+pub async fn a_cell_of_a_fast_clock_is_replaced(server: &Server) {
+    let table = connect(&at(server, "late", "")).await.unwrap();
+    let hour_ahead = UNIX_EPOCH.elapsed().unwrap() + Duration::from_secs(3600);
+    let fast = (
+        table.cluster().to_string(),
+        "cluster",
+        "fast",
+        i64::try_from(hour_ahead.as_micros()).unwrap(),
+    );
+    let insert =
+        "INSERT INTO late.heartbeats (cluster, silo, heartbeat) VALUES (?, ?, ?) USING TIMESTAMP ?";
+    let shell = Shell::open(server.url()).await.unwrap();
+    shell.run(insert, fast).await.unwrap();
+    for text in ["newer", "even newer", ""] {
+        let text = text.to_owned();
+        let cell = HeartbeatWrite::Cluster { text: text.clone() };
+        table.update_i_am_alive(&cell).await.unwrap();
+        assert_eq!(read(&table).await.1.cluster, Some(text));
+    }
 }
 
 pub async fn a_cluster_whose_version_row_is_damaged_can_be_deleted(server: &Server) {
