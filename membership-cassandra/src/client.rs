@@ -47,6 +47,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// that collided do not collide again.
 const MAX_PAUSE: u64 = 100;
 
+/// How many nodes of a lost session are tried, if no named one answers.
+const MAX_KNOWN: usize = 16;
+
 /// The connection to one cluster's partition.
 pub(crate) struct Client {
     pub(crate) config: CassandraConfig,
@@ -56,6 +59,8 @@ pub(crate) struct Client {
     pub(crate) endpoint: String,
     pub(crate) profile: ExecutionProfileHandle,
     current: Mutex<Option<Arc<Connection>>>,
+    /// The nodes that the last session knew.
+    known: Mutex<Vec<String>>,
     /// Held while a session is opened. It is apart from `current`, so that giving up a session
     /// never waits for a connection.
     connecting: tokio::sync::Mutex<()>,
@@ -77,6 +82,7 @@ impl Client {
             config,
             cluster,
             current: Mutex::default(),
+            known: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
         }
     }
@@ -124,7 +130,7 @@ impl Client {
                 return Ok(connection);
             }
             let connection = Arc::new(Connection {
-                session: connect(&self.config).await?,
+                session: self.dial(deadline, new).await?,
                 statements: OnceCell::new(),
                 unanswered_since: Mutex::default(),
             });
@@ -138,6 +144,28 @@ impl Client {
                 Err(error(TableErrorKind::Unavailable, why).at(&self.endpoint))
             }
         }
+    }
+
+    /// A session with the nodes that the configuration names, or else with those that the last
+    /// session knew. If the last answer is in doubt, only the former count.
+    async fn dial(&self, deadline: Instant, in_doubt: bool) -> Result<Arc<Session>, TableError> {
+        let known = match in_doubt {
+            true => Vec::new(),
+            false => self.known_nodes(),
+        };
+        let named = self.config.nodes.iter().map(ToString::to_string);
+        let named = connect(&self.config, named.collect());
+        if known.is_empty() {
+            return named.await;
+        }
+        // The named nodes may swallow packets: half of the time remains for the others.
+        let half = deadline.saturating_duration_since(Instant::now()) / 2;
+        match timeout_at(deadline - half, named).await {
+            Ok(Err(e)) if e.kind() == TableErrorKind::Unavailable => {}
+            Err(_) => {}
+            Ok(session) => return session,
+        }
+        connect(&self.config, known).await
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
@@ -158,8 +186,29 @@ impl Client {
             .cloned()
     }
 
+    /// The nodes of the last session, also of one that is silent.
+    fn known_nodes(&self) -> Vec<String> {
+        if let Some(connection) = &*self.current() {
+            self.keep_nodes(connection);
+        }
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Keeps the addresses of a session's nodes for the next one.
+    fn keep_nodes(&self, connection: &Connection) {
+        let nodes = self.nodes(connection).into_iter().take(MAX_KNOWN);
+        let nodes: Vec<_> = nodes.map(|node| node.address.to_string()).collect();
+        if !nodes.is_empty() {
+            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+        }
+    }
+
     /// Closes this session for all callers, unless the application owns it.
     fn give_up(&self, connection: &Arc<Connection>) {
+        self.keep_nodes(connection);
         let mut current = self.current();
         let is_current = current
             .as_ref()
@@ -314,13 +363,13 @@ impl Connection {
 ///
 /// # Errors
 /// `Configuration`, `PermissionDenied`, `Unavailable`.
-async fn connect(config: &CassandraConfig) -> Result<Arc<Session>, TableError> {
+async fn connect(config: &CassandraConfig, nodes: Vec<String>) -> Result<Arc<Session>, TableError> {
     if let Some(session) = &config.session {
         return Ok(Arc::clone(session));
     }
     let connect_timeout = config.timeouts.connect();
     let mut builder = SessionBuilder::new()
-        .known_nodes(config.nodes.iter().map(ToString::to_string))
+        .known_nodes(nodes)
         .connection_timeout(connect_timeout)
         .hostname_resolution_timeout(Some(connect_timeout))
         .metadata_request_clientside_timeout(config.timeouts.operation())
@@ -380,6 +429,12 @@ impl Inner {
         cluster: ClusterName,
     ) -> Result<Self, TableError> {
         config.validate()?;
+        if let Some(node) = config.exposed() {
+            tracing::warn!(
+                %node,
+                "the password for Cassandra is sent unencrypted, and can be read on the way: use tls=true"
+            );
+        }
         let inner = Self {
             decided_by: config.decided_by(),
             client: Arc::new(Client::new(config, cluster.to_string())),

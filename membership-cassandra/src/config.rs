@@ -294,6 +294,13 @@ impl CassandraConfig {
         }
     }
 
+    /// A node on another machine to which a password is sent without encryption.
+    pub(crate) fn exposed(&self) -> Option<&Endpoint> {
+        let plain = self.credentials.is_some() && !self.tls;
+        let far = self.nodes.iter().find(|node| !node.is_loopback());
+        far.filter(|_| plain)
+    }
+
     /// The consistency of transactions and of other requests.
     pub(crate) fn consistency(&self) -> (SerialConsistency, Consistency) {
         if self.local_serial {
@@ -366,6 +373,20 @@ mod tests {
                 .unwrap()
                 .tls
         );
+    }
+
+    #[test]
+    fn a_password_is_exposed_to_the_network_without_tls() {
+        for (url, node) in [
+            ("cassandra://u:p@127.0.0.1,10.0.0.1", Some("10.0.0.1:9042")),
+            ("cassandra://u:p@localhost,[::1]", None),
+            ("cassandra://u:p@10.0.0.1/?tls=true", None),
+            ("cassandra://10.0.0.1", None),
+        ] {
+            let config = CassandraConfig::from_url(url).unwrap();
+            let exposed = config.exposed().map(ToString::to_string);
+            assert_eq!(exposed.as_deref(), node, "{url}");
+        }
     }
 
     #[test]

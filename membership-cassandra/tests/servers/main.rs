@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod nodes;
 mod schema;
 mod trouble;
 
@@ -33,6 +34,7 @@ async fn behaviour_of_cassandra_alone() {
     trouble::orphans_are_removed_with_the_next_cleanup(&server).await;
     trouble::removing_a_row_with_the_cells_name_keeps_the_cell(&server).await;
     trouble::the_largest_commit_fits(&server).await;
+    nodes::a_dead_contact_point_is_not_needed_again(&server).await;
     drop(server);
     trouble::unknown_outcomes_are_looked_up().await;
 }
