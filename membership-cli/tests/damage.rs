@@ -146,7 +146,12 @@ fn asked_to_repair(place: &Place) -> Child {
 
 /// Answers every question.
 fn answer_yes(mut child: Child) -> support::Ran {
-    child.stdin.take().unwrap().write_all(b"yes\nyes\n").unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"yes\nyes\n")
+        .unwrap();
     child.wait_with_output().unwrap().into()
 }
 
