@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::build::Program;
-use super::run::{Outcome, Runner};
+use super::run::{Outcome, Runner, every_store_has_a_share};
 use super::shares::Share;
 use crate::{Failure, say};
 
@@ -53,12 +53,16 @@ impl Output {
 }
 
 /// Runs all shares, `jobs` at a time; returns their outcomes in the order in which they ended.
+///
+/// # Errors
+/// A program lists no tests, or has tests of a store that no share runs.
 pub fn run(
     shares: &[&'static Share],
     jobs: usize,
     runner: &Runner,
     programs: &[Program],
 ) -> Result<Vec<Outcome>, Failure> {
+    every_store_has_a_share(programs)?;
     if jobs <= 1 || shares.len() <= 1 {
         let aloud = |share: &&'static Share| {
             say(&format!("\n=== {}", share.name));

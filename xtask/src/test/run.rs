@@ -224,7 +224,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::super::shares::named;
-    use super::super::summary;
+    use super::super::{lanes, summary};
     use super::*;
 
     /// A program of tests that lists these tests, and ends with this status when it is run.
@@ -243,15 +243,19 @@ mod tests {
         }
     }
 
-    fn outcome(tests: &str, status: u8, limit: Duration) -> Outcome {
-        let folder = tempfile::tempdir().unwrap();
-        let programs = [program(folder.path(), tests, status)];
-        let runner = Runner {
+    fn runner(limit: Duration) -> Runner {
+        Runner {
             limit: Some(limit),
             ignored_too: false,
             watched: false,
             environment: Vec::new(),
-        };
+        }
+    }
+
+    fn outcome(tests: &str, status: u8, limit: Duration) -> Outcome {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = [program(folder.path(), tests, status)];
+        let runner = runner(limit);
         let mut output = Output::File(tempfile::tempfile().unwrap());
         let share = named("toy-store").unwrap();
         runner.share(share, &programs, &mut output).unwrap()
@@ -276,5 +280,28 @@ mod tests {
             assert!(failed.wrong.iter().any(|w| w.contains(why)), "{failed:?}");
             assert!(summary(&[failed], &[]).is_err(), "{why}");
         }
+    }
+
+    #[test]
+    fn nothing_is_run_while_a_module_of_silos_over_a_store_has_no_share() {
+        let folder = tempfile::tempdir().unwrap();
+        let tests = "redis::it: test\\nmystore::it: test\\n";
+        let stores = Program {
+            package: PROGRAM.to_owned(),
+            target: STORES.to_owned(),
+            ..program(folder.path(), tests, 0)
+        };
+        let shares = [named("redis").unwrap()];
+        let run = |programs: &[Program]| lanes::run(&shares, 1, &runner(LIMIT), programs);
+        let error = run(std::slice::from_ref(&stores)).unwrap_err().to_string();
+        assert!(
+            error.contains("mystore") && !error.contains("redis"),
+            "{error}"
+        );
+        let other = Program {
+            target: "silos".to_owned(),
+            ..stores
+        };
+        run(&[other]).unwrap();
     }
 }

@@ -185,7 +185,7 @@ pub const SHARES: &[Share] = &[
 
 /// The package whose unit tests run again with all features, metrics among them, and its tests of
 /// connection strings with all stores.
-const LIBRARY: &str = "silo-membership";
+pub const LIBRARY: &str = "silo-membership";
 
 /// The library's test of connection strings.
 const CONNECT: &str = "connect";
@@ -197,12 +197,15 @@ pub const PROGRAM: &str = "membership-cli";
 /// The test of real silos over every store.
 pub const STORES: &str = "stores";
 
-/// The test of the command that runs the suite.
+/// The test of the command that runs the suite; also the name of its module.
 const SUITE: &str = "conformance";
 
+/// The unit tests of the program.
+pub const UNITS: &str = "membership_cli";
+
 /// The test of the commands over a table, and those of its tests that see more with all stores.
-const COMMANDS: &str = "table_commands";
-const WITH_ALL_STORES: [&str; 2] = [
+pub const COMMANDS: &str = "table_commands";
+pub const WITH_ALL_STORES: [&str; 2] = [
     "a_store_that_is_not_there_or_not_built_in_shows_no_password",
     "the_schema_is_printed_where_there_is_one",
 ];
@@ -248,6 +251,8 @@ pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Share> 
         let name = match target {
             STORES => module,
             SUITE => "program",
+            // Its unit tests, which a plain `cargo test` does not compile.
+            UNITS if module == SUITE => "program",
             COMMANDS if WITH_ALL_STORES.contains(&test) => "program",
             _ => "",
         };
