@@ -58,6 +58,9 @@ pub(crate) struct Inner {
     /// The newest time that an answer carried: later reads must not be older.
     newest: Mutex<Option<Timestamp>>,
     pub(crate) cache: SnapshotCache,
+    /// The keys of heartbeats without a row that the last read found. A silo has a row before it has
+    /// a heartbeat, so a row that a later version lacks is gone for good.
+    pub(crate) orphans: Mutex<Vec<String>>,
 }
 
 impl Inner {
@@ -88,6 +91,7 @@ impl Inner {
             deployment: Deployment::Set,
             newest: Mutex::default(),
             cache: SnapshotCache::default(),
+            orphans: Mutex::default(),
         };
         let hello = inner.send("admin", doc! { "hello": 1 }).await;
         inner.deployment = inner.deployment_of(&hello.map_err(TableError::of_a_read)?)?;

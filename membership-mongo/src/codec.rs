@@ -215,6 +215,16 @@ pub(crate) fn heartbeats(stored: Option<&Document>, rows: &Rows) -> Heartbeats {
     shown_heartbeats(all, stored.get_str("cell").ok().map(str::to_owned), rows)
 }
 
+/// The keys of heartbeats without a row.
+pub(crate) fn orphans(stored: Option<&Document>, rows: &Rows) -> Vec<String> {
+    let fields = stored.and_then(|stored| stored.get_document("beats").ok());
+    let keys = fields
+        .into_iter()
+        .flat_map(Document::keys)
+        .map(|name| key(name));
+    keys.filter(|key| rows.by_key(key).is_none()).collect()
+}
+
 /// One silo's heartbeat, if it has one.
 pub(crate) fn heartbeat_of(stored: Option<&Document>, silo: &SiloAddress) -> Option<Heartbeat> {
     stored?

@@ -3,8 +3,11 @@
 //! If it matches nothing, the document is read to find out why (clauses T3, T4, T5). That read is
 //! linearizable, so that it is not older than the document that the update met.
 
+use std::sync::PoisonError;
+
 use membership_core::{
     CommitOutcome, CommitRequest, Conflict, Decision, Operation, RowChange, TableError,
+    VersionToken,
 };
 
 use crate::STORE;
@@ -37,10 +40,14 @@ impl Inner {
             if possible && self.write(command.clone()).await?.checked()? > 0 {
                 let token = request.next_token(&[]);
                 self.cache.committed(request, &token);
-                self.remove_heartbeats(request).await;
+                self.remove_heartbeats(request, &token).await;
                 return Ok(CommitOutcome::Committed(token));
             }
             if let Some(outcome) = self.why_not(request).await? {
+                if let CommitOutcome::Committed(token) = &outcome {
+                    // It happened before, and may have been interrupted after that.
+                    self.remove_heartbeats(request, token).await;
+                }
                 return Ok(outcome);
             }
         }
@@ -74,18 +81,27 @@ impl Inner {
         ))))
     }
 
-    /// Removes the heartbeats of removed rows. If that fails they stay as orphans, which is
-    /// allowed, and go with the cluster.
-    async fn remove_heartbeats(&self, request: &CommitRequest) {
+    /// Removes the heartbeats of removed rows, and with them those that were found without a row:
+    /// one that came late, or that an interrupted commit left. What fails here goes with a later
+    /// removal.
+    async fn remove_heartbeats(&self, request: &CommitRequest, token: &VersionToken) {
         let removal = |change: &&RowChange| matches!(change, RowChange::Remove(_));
         let removed = || request.changes.iter().filter(removal).map(RowChange::key);
         if removed().next().is_none() {
             return;
         }
-        if let Err(e) = self
-            .write(self.commands.remove_heartbeats_of(removed()))
-            .await
-        {
+        let mut orphans = self
+            .orphans
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        // A row that was inserted during that read is in the version of this commit.
+        match self.cache.of(token) {
+            Some(now) => orphans.retain(|key| now.rows.by_key(key).is_none()),
+            None => orphans.clear(),
+        }
+        let keys = removed().chain(orphans.iter().map(String::as_str));
+        if let Err(e) = self.write(self.commands.remove_heartbeats_of(keys)).await {
             let error = e.during(Operation::Commit);
             tracing::debug!(cluster = %self.cluster, %error, "heartbeats of removed rows stay as orphans");
         }

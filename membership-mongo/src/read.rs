@@ -1,10 +1,10 @@
 //! `read` and `read_row`: one find of both documents.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use membership_core::{
-    Operation, ReadAnswer, ReadRequest, RowRead, Rows, SiloAddress, Snapshot, TableError,
-    TableErrorKind as Kind, VersionRow, VersionToken, usable_version_row,
+    Heartbeats, Operation, ReadAnswer, ReadRequest, RowRead, Rows, SiloAddress, Snapshot,
+    TableError, TableErrorKind as Kind, VersionRow, VersionToken, usable_version_row,
 };
 use mongodb::bson::{Bson, Document};
 
@@ -81,17 +81,24 @@ impl Inner {
         if same(&token) {
             let heartbeats = heartbeats.then(|| {
                 let rows = seen.map_or_else(|| self.rows(found.table), |seen| seen.rows);
-                codec::heartbeats(found.heartbeats.as_ref(), &rows)
+                self.heartbeats(found.heartbeats.as_ref(), &rows)
             });
             return Ok(ReadAnswer::Unchanged { heartbeats });
         }
         let snapshot = self.snapshot(row, found.table);
         let heartbeats =
-            heartbeats.then(|| codec::heartbeats(found.heartbeats.as_ref(), &snapshot.rows));
+            heartbeats.then(|| self.heartbeats(found.heartbeats.as_ref(), &snapshot.rows));
         Ok(ReadAnswer::Snapshot {
             snapshot,
             heartbeats,
         })
+    }
+
+    /// The heartbeats of these rows; those without a row are remembered for the next cleanup.
+    fn heartbeats(&self, stored: Option<&Document>, rows: &Rows) -> Heartbeats {
+        let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        *orphans = codec::orphans(stored, rows);
+        codec::heartbeats(stored, rows)
     }
 
     async fn read_row_once(

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod failover;
+mod heartbeats;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;
