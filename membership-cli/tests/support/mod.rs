@@ -136,6 +136,8 @@ impl Place {
         command
             .args(args)
             .env("MEMBERSHIP_CLUSTER", &self.cluster)
+            // An address stages less than the suite's own run over a store, whose record must stay.
+            .env_remove("MEMBERSHIP_CONFORMANCE_RECORDS")
             .env_remove("NO_COLOR")
             .env("MEMBERSHIP_TABLE", &self.url);
         command
