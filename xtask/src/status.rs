@@ -1,7 +1,9 @@
 //! `cargo xtask status`: writes the results of the suite into the tables of the documents. No
 //! number that the suite can count is written by hand.
 
-use std::collections::BTreeMap;
+mod cases;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +20,9 @@ pub fn records(root: &Path) -> PathBuf {
         .map_or_else(|| root.join("target"), PathBuf::from)
         .join("conformance")
 }
+
+/// The document with the table of round trips.
+const PROVIDERS: &str = "docs/providers.md";
 
 const BEGIN: &str = "<!-- cargo xtask status: the last column -->";
 const BEGIN_ALL: &str = "<!-- cargo xtask status: all of it -->";
@@ -39,6 +44,11 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("consul", &["consul"]),
 ];
 
+/// All stores, in the order of the schemes.
+fn stores_of_schemes() -> impl Iterator<Item = &'static str> {
+    SCHEMES.iter().flat_map(|(_, stores)| *stores).copied()
+}
+
 /// The operations of the table of round trips, by their names in the suite.
 const OPERATIONS: [&str; 4] = ["read", "read_row", "commit", "update_i_am_alive"];
 
@@ -51,6 +61,9 @@ pub struct Status {
     /// Fail where only a part of the cases ran over a set-up.
     #[arg(long)]
     whole: bool,
+    /// Fail where a set-up in the table of docs/providers.md has no run.
+    #[arg(long)]
+    all: bool,
 }
 
 /// One store's last whole run.
@@ -62,6 +75,8 @@ struct Run {
     /// Whether only those cases ran that can differ in this set-up.
     is_part: bool,
     round_trips: BTreeMap<String, u64>,
+    /// The names of the cases that ran.
+    cases: BTreeSet<String>,
 }
 
 impl Run {
@@ -76,7 +91,10 @@ impl Run {
         let round_trips = trips
             .filter_map(|(name, n)| Some((name.clone(), n.as_u64()?)))
             .collect();
+        let cases = value["cases"].as_array().into_iter().flatten();
+        let names = cases.filter_map(|case| Some(case["name"].as_str()?.to_owned()));
         let run = Self {
+            cases: names.collect(),
             passed: count("passed"),
             failed: count("failed"),
             not_applicable: count("not_applicable"),
@@ -118,10 +136,7 @@ fn runs(folder: &Path) -> Result<Runs, Failure> {
                 ))
             })?;
             // Other runs are of examples, and of tables with planted faults.
-            if SCHEMES
-                .iter()
-                .any(|(_, stores)| stores.contains(&base(&name)))
-            {
+            if stores_of_schemes().any(|store| store == base(&name)) {
                 runs.insert(name, run);
             }
         }
@@ -266,7 +281,7 @@ fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
             line(&head),
             line(&vec!["---".to_owned(); head.len()]).replace(' ', ""),
         ];
-        for store in SCHEMES.iter().flat_map(|(_, stores)| *stores) {
+        for store in stores_of_schemes() {
             for (name, run) in of(runs, store) {
                 // Only a part of the cases ran: the row of the last whole run still holds, unless
                 // one of the cases failed.
@@ -293,7 +308,7 @@ fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
                 let before = lines
                     .iter()
                     .skip(2)
-                    .filter(|text| cells(text).first().is_some_and(|cell| base(cell) == *store));
+                    .filter(|text| cells(text).first().is_some_and(|cell| base(cell) == store));
                 table.extend(before.map(|text| (*text).to_owned()));
             }
         }
@@ -311,7 +326,7 @@ impl Status {
         let mut wrong = Vec::new();
         for (name, write) in [
             ("README.md", stores as fn(&str, &Runs) -> _),
-            ("docs/providers.md", round_trips),
+            (PROVIDERS, round_trips),
         ] {
             let path = root.join(name);
             let before = fs::read_to_string(&path)?;
@@ -338,6 +353,10 @@ impl Status {
                 "{}\n`cargo xtask status` writes it",
                 wrong.join("\n")
             )));
+        }
+        cases::check(root, runs)?;
+        if self.all {
+            cases::every_row_has_a_run(&fs::read_to_string(root.join(PROVIDERS))?, runs)?;
         }
         let parts: Vec<&str> = runs
             .iter()
@@ -380,7 +399,21 @@ mod tests {
             not_applicable: 2,
             is_part: false,
             round_trips: [("read".to_owned(), 1)].into(),
+            cases: ["one".to_owned(), "two".to_owned()].into(),
         }
+    }
+
+    /// A folder with the documents and the list of cases.
+    fn documents() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["docs", "conformance-tests"] {
+            fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        fs::write(root.path().join("README.md"), README).unwrap();
+        let table = format!("{BEGIN_ALL}\n{END}\n");
+        fs::write(root.path().join(PROVIDERS), table).unwrap();
+        fs::write(root.path().join(cases::LIST), "one: T1\ntwo: T1 T2\n").unwrap();
+        root
     }
 
     #[test]
@@ -485,14 +518,11 @@ mod tests {
 
     #[test]
     fn a_check_fails_for_another_text_a_failed_case_and_a_part_of_the_cases() {
-        let root = tempfile::tempdir().unwrap();
-        let providers = root.path().join("docs/providers.md");
-        fs::create_dir(root.path().join("docs")).unwrap();
-        fs::write(root.path().join("README.md"), README).unwrap();
-        fs::write(&providers, format!("{BEGIN_ALL}\n{END}\n")).unwrap();
+        let root = documents();
         let status = |check, whole, run| {
             let runs = Runs::from([("sqlite".to_owned(), run)]);
-            Status { check, whole }.compare(root.path(), &runs)
+            let all = false;
+            Status { check, whole, all }.compare(root.path(), &runs)
         };
         assert!(status(true, false, run(5, 0)).is_err(), "not written yet");
         status(false, false, run(5, 0)).unwrap();
@@ -511,5 +541,39 @@ mod tests {
         // Also if the documents say so.
         assert!(status(false, false, run(5, 1)).is_err(), "a failed case");
         assert!(status(true, false, run(5, 1)).is_err(), "a failed case");
+    }
+
+    #[test]
+    fn a_check_fails_for_a_case_that_vanished_and_for_a_set_up_without_a_run() {
+        let root = documents();
+        let status = |check, all, runs: &[(&str, Run)]| {
+            let runs = runs
+                .iter()
+                .map(|(name, run)| ((*name).to_owned(), run.clone()));
+            let whole = false;
+            Status { check, whole, all }.compare(root.path(), &runs.collect())
+        };
+        let (sqlite, redis) = (("sqlite", run(2, 0)), ("redis", run(2, 0)));
+        status(false, false, &[sqlite.clone(), redis.clone()]).unwrap();
+        status(true, true, &[sqlite.clone(), redis]).unwrap();
+        status(true, false, std::slice::from_ref(&sqlite)).unwrap();
+        let error = status(true, true, std::slice::from_ref(&sqlite)).unwrap_err();
+        assert!(error.to_string().contains("redis"), "{error}");
+        let of = |names: &[&str], is_part| Run {
+            cases: names.iter().map(|name| (*name).to_owned()).collect(),
+            is_part,
+            ..run(2, 0)
+        };
+        for (run, named) in [
+            (of(&["one"], false), Some("two")),
+            (of(&["one", "two", "new"], false), Some("new")),
+            (of(&["one"], true), None),
+            (of(&["one", "new"], true), Some("new")),
+        ] {
+            let error = status(true, false, &[("sqlite", run)]).err();
+            let text = error.map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(text.is_empty(), named.is_none(), "{text}");
+            assert!(text.contains(named.unwrap_or_default()), "{text}");
+        }
     }
 }

@@ -51,3 +51,28 @@ pub(crate) static ALL: &[&[Case]] = &[
     proxied::AWAY,
     unavailable::CASES,
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// A case that vanishes from the lists above would be missed by nobody: every run would be
+    /// complete without it.
+    #[test]
+    fn the_cases_are_those_of_the_reviewed_list() {
+        let line = |(name, clauses): (&str, &[crate::Clause])| {
+            let clauses: Vec<String> = clauses.iter().map(ToString::to_string).collect();
+            format!("{name}: {}\n", clauses.join(" "))
+        };
+        let cases: String = crate::Suite::cases().map(line).collect();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases.txt");
+        if std::env::var_os("MEMBERSHIP_BLESS").is_some_and(|value| value == "1") {
+            std::fs::write(&path, &cases).unwrap();
+        }
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap_or_default(),
+            cases,
+            "review the difference, and accept it with MEMBERSHIP_BLESS=1"
+        );
+    }
+}
