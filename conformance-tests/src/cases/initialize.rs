@@ -1,10 +1,11 @@
 //! How a table is created and deleted. T1, T12.
 
 use membership_core::{
-    CommitId, HeartbeatWrite, Heartbeats, ReadRequest, SharedSettings, TableErrorKind, VersionRow,
-    VersionToken,
+    CommitId, HeartbeatWrite, Heartbeats, ReadAnswer, ReadRequest, SharedSettings, TableError,
+    TableErrorKind, VersionRow, VersionToken,
 };
 
+use crate::Stop;
 use crate::case::{Case, Cx, Verdict, case, commit, must, read, refused, same};
 
 pub(super) const CASES: &[Case] = &[
@@ -22,19 +23,27 @@ async fn fifty_silos_initialize_at_once(cx: Cx) -> Verdict {
         let (table, request) = (cx.client(&cluster).await?, cx.initialize_request());
         offered.push(request.table_id);
         tasks.push(tokio::spawn(async move {
-            // A store may be too busy for fifty clients at the same time, and reports that.
-            for _ in 0..50 {
-                match table.initialize(&request).await {
-                    Err(e) if e.kind() == TableErrorKind::Busy => tokio::task::yield_now().await,
-                    other => return other.map(|()| table),
-                }
-            }
-            table.initialize(&request).await.map(|()| table)
+            // Each reads at once what it has found made: later reads show the last table only.
+            patiently(|| table.initialize(&request)).await?;
+            let request = ReadRequest::all().with_barrier(true);
+            let found = patiently(|| table.read(&request)).await?;
+            Ok::<_, TableError>((table, found))
         }));
     }
-    let mut made = None;
+    let (mut tables, mut found) = (Vec::new(), Vec::new());
     for task in tasks {
-        let (now, _) = read(&task.await??).await?;
+        let (table, answer) = task.await??;
+        tables.push(table);
+        let ReadAnswer::Snapshot { snapshot, .. } = answer else {
+            return Err(Stop::failed("a read of everything has no snapshot"));
+        };
+        found.push(snapshot);
+    }
+    for table in &tables {
+        found.push(read(table).await?.0);
+    }
+    let mut made = None;
+    for now in found {
         must!(
             now.version() == 0 && now.rows.is_empty(),
             "a new table is at version {} with {} rows",
@@ -54,6 +63,19 @@ async fn fifty_silos_initialize_at_once(cx: Cx) -> Verdict {
         );
     }
     Ok(())
+}
+
+/// Tries again while a store is too busy for fifty clients at the same time, and reports that.
+async fn patiently<T, F: Future<Output = Result<T, TableError>>>(
+    attempt: impl Fn() -> F,
+) -> Result<T, TableError> {
+    for _ in 0..50 {
+        match attempt().await {
+            Err(e) if e.kind() == TableErrorKind::Busy => tokio::task::yield_now().await,
+            other => return other,
+        }
+    }
+    attempt().await
 }
 
 async fn initialize_never_resets(cx: Cx) -> Verdict {
