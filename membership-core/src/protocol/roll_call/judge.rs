@@ -105,7 +105,7 @@ impl Running {
         if !self.failing(now, tally).any(|(s, _)| *s == ctx.me) {
             // This silo's own probes have not ended, or it reaches the suspect.
             let mine = tally.reached.contains(&ctx.me) || tally.unknown.contains(&ctx.me);
-            return if mine || waited {
+            return if mine || (waited && !tally.failed.contains_key(&ctx.me)) {
                 Judgement::Kept
             } else {
                 Judgement::Open
@@ -161,7 +161,8 @@ impl Running {
                 (true, true) => Judgement::Kept,
             };
         }
-        if most {
+        // What somebody said a while ago counts no longer; it has been asked again.
+        if most || with.majority(ctx, silo, tally.failed.keys(), unopposed, sample) {
             return Judgement::Open;
         }
         // Could the silos that have not said anything yet make a majority?
