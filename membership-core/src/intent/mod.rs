@@ -99,7 +99,8 @@ pub struct Call {
     pub failed: Vec<SiloAddress>,
     /// How many reached it.
     pub reached: u32,
-    /// How many silos were asked, if not all: then two thirds of them must have failed.
+    /// How many silos were asked, if not all: then a majority of them is not enough; of 256 drawn from
+    /// very many silos, two thirds are.
     #[serde(default)]
     pub sample: Option<u32>,
 }

@@ -59,8 +59,8 @@ pub(crate) fn needed_after_challenge(
 /// are not stale, or exactly half of more than two with the leader among them, if the suspect is
 /// `unopposed`: nobody reaches it. (A split leaves nobody on this side who does.) For a suspect that
 /// is Joining, the Joining silos count, too; and if at most two silos are Active, they count as if
-/// they were, so that one of two that cannot be reached does not keep them out. Of a `sample`, two
-/// thirds are needed. Invariants P10 to P14.
+/// they were, so that one of two that cannot be reached does not keep them out. Of a `sample`, more
+/// than half are needed, by as much as makes sure of a majority of all. Invariants P10 to P14.
 #[must_use]
 pub fn is_majority(
     snapshot: &Snapshot,
@@ -107,6 +107,20 @@ impl Count {
     const fn is_majority(self, leads: bool) -> bool {
         self.some * 2 > self.all || (self.some * 2 == self.all && self.all > 2 && leads)
     }
+
+    /// Whether so many of a sample show that more than half of all are against a suspect: the excess
+    /// over half of the sample must be at least 5⅓ standard deviations of what a sample of this size
+    /// shows where exactly half are. Of 256 drawn from very many silos, that is two thirds; the more
+    /// of all silos are in the sample, the closer it comes to a majority of them.
+    const fn is_majority_by_sample(self, sample: usize) -> bool {
+        let (all, some, sample) = (self.all as u128, self.some as u128, sample as u128);
+        let Some(excess) = (some * 2).checked_sub(sample) else {
+            return false;
+        };
+        // excess / 2 >= 16/3 * sqrt(sample / 4 * (1 - sample / all))
+        let rest = all.saturating_sub(sample);
+        excess > 0 && 9 * excess * excess * all >= 256 * sample * rest
+    }
 }
 
 /// Up to this number of Active silos, the Joining ones count in a majority against an Active one.
@@ -137,7 +151,7 @@ pub(crate) const fn outnumber(
     };
     let alone_too = is_joining && active.all > 0;
     match sample {
-        Some(sample) => both.some * 3 >= sample * 2,
+        Some(sample) => both.is_majority_by_sample(sample),
         None => both.is_majority(leads) && (!alone_too || active.is_majority(leads)),
     }
 }

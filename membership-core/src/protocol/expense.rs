@@ -1,16 +1,23 @@
 //! What roll calls cost this silo: the messages that it sent for its own and for those of others, as
 //! a level that falls with time. After calls that gave no majority the next one waits until the level
-//! is low, so that a lasting fault cannot double the load again and again (invariant P15).
+//! is low, so that a lasting fault cannot double the load again and again (invariant P15). Where only a
+//! sample is asked, a call that costs each silo little waits for less.
 
 use std::time::Duration;
 
 use crate::{Config, MonoTime};
 
-/// The level above which the next call waits, in seconds of the quiet load.
+/// The level above which every further call waits, in seconds of the quiet load.
 const LOW: Duration = Duration::from_secs(15);
 /// The highest level, in seconds of the quiet load: no caller can hold back the calls of others for
 /// longer.
 const MOST: Duration = Duration::from_secs(75);
+/// A call may begin when the level has so much room for its cost.
+const ROOM: u32 = 4;
+/// The messages that each silo that is asked sends for a call, and for each suspect of it: probes,
+/// answers, and what the suspects and the caller send.
+const PER_CALL: u32 = 3;
+const PER_SUSPECT: u32 = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Expense {
@@ -28,8 +35,42 @@ impl Expense {
         self.until = (self.until.max(now) + Self::price(config)).min(now + MOST);
     }
 
-    /// Until when the next call has to wait; in the past if it need not.
-    pub(crate) fn free_at(&self) -> MonoTime {
-        self.until.minus(LOW)
+    /// Until when the next call has to wait; in the past if it need not. It is about so many suspects
+    /// and asks so many of all silos.
+    pub(crate) fn free_at(
+        &self,
+        config: &Config,
+        suspects: usize,
+        asked: usize,
+        all: usize,
+    ) -> MonoTime {
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let messages = count(suspects)
+            .saturating_mul(PER_SUSPECT)
+            .saturating_add(PER_CALL);
+        let cost = Self::price(config).saturating_mul(messages);
+        // What it costs each silo, on average.
+        let cost = cost.saturating_mul(count(asked)) / count(all).max(1);
+        let level = MOST.saturating_sub(cost.saturating_mul(ROOM)).max(LOW);
+        self.until.minus(if asked < all { level } else { LOW })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_waits_the_longer_the_more_it_costs() {
+        let (config, now) = (Config::default(), MonoTime::ZERO);
+        let mut expense = Expense::default();
+        for _ in 0..1_000 {
+            expense.add(now, &config);
+        }
+        let wait = |suspects, asked, all| expense.free_at(&config, suspects, asked, all).since(now);
+        assert_eq!(wait(1, 30, 30), MOST - LOW, "until the level is low");
+        assert_eq!(wait(90, 512, 1_000), MOST - LOW);
+        assert!(wait(1, 512, 1_000) < Duration::from_secs(8));
+        assert!(wait(20, 512, 10_000) < wait(20, 512, 1_000));
     }
 }

@@ -140,6 +140,7 @@ impl Protocol {
             stale: input.stale,
             challenged: input.challenged,
             score: input.score,
+            deaf: input.deaf,
             timeout,
         };
         let (verdicts, mut asked) = self.roll_call.poll(&mut self.ctx, &with);

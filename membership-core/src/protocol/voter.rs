@@ -162,6 +162,7 @@ impl Voter {
         input: &VoterInput<'_>,
     ) -> ToAsk {
         let none = ToAsk::default();
+        roll_call.follow_losses(ctx);
         // While the table fails nobody can be declared dead, and nobody is asked.
         let away = ctx.table.failing_since.is_some();
         if roll_call.is_running() || away || !Self::may_accuse(ctx) {
@@ -188,7 +189,7 @@ impl Voter {
             }
         }
         if all.is_empty() {
-            roll_call.has_suspects(ctx, false);
+            roll_call.has_suspects(ctx, 0);
             if prober.missed().next().is_none() {
                 roll_call.standoff.settle(ctx);
             }
@@ -201,7 +202,7 @@ impl Voter {
             self.voted.get(s).is_some_and(recent)
                 || self.verdicts.get(s).is_some_and(|v| recent(&v.at))
         };
-        roll_call.has_suspects(ctx, !all.keys().all(done));
+        roll_call.has_suspects(ctx, all.keys().filter(|s| !done(s)).count());
         let due = |s: &SiloAddress| !done(s) && roll_call.is_due(ctx, s, input.expiry(s));
         if !all.keys().any(due) {
             if !all.keys().all(done) {

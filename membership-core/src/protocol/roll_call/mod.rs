@@ -31,13 +31,16 @@ use running::Running;
 use tally::Tally;
 
 /// Up to this number of Active silos all are asked; beyond it a sample of this size.
-pub(crate) const SAMPLE: usize = 256;
+pub(crate) const SAMPLE: usize = 512;
 
 /// How many Joining silos challenge, among those that answer each other.
 pub(crate) const CHALLENGERS: usize = 2;
 
 /// The longest time between the beginnings of two calls that give no majority.
 const LONGEST_GAP: Duration = Duration::from_secs(30);
+
+/// Of many silos that may call again at the same moment, one does so in this time.
+const BETWEEN_CALLERS: Duration = Duration::from_millis(15);
 
 /// A call, and the suspects that it names, each with how many milliseconds it has been silent.
 pub(crate) type Asked = (u64, Vec<(SiloAddress, u64)>);
@@ -52,6 +55,8 @@ pub(crate) struct RollCall {
     fruitless: u32,
     /// The calls of others.
     held: Held,
+    /// How many suspects the next call would be about.
+    size: usize,
     /// When the words of others hold back a call no longer: set while this silo has suspects.
     patient_until: Option<MonoTime>,
     /// No majority answered the last call.
@@ -67,7 +72,7 @@ pub(crate) struct RollCall {
 #[derive(Debug, Default)]
 struct Held {
     until: Option<MonoTime>,
-    /// The losses in the view then: a view in which silos have died ends the wait.
+    /// The losses in the last view: a view in which silos have died shortens the wait.
     losses: u64,
     /// When each caller began to hold this silo.
     callers: BTreeMap<SiloAddress, MonoTime>,
@@ -79,6 +84,8 @@ pub(crate) struct Electorate<'a> {
     /// Challenged silos that have written no heartbeat since. They count in majorities.
     pub(crate) challenged: &'a BTreeSet<SiloAddress>,
     pub(crate) score: u8,
+    /// This silo hears nobody.
+    pub(crate) deaf: bool,
     /// How long an answer may take.
     pub(crate) timeout: Duration,
 }
@@ -190,15 +197,28 @@ impl RollCall {
         let began = *held.callers.entry(caller).or_insert(now);
         if now.since(began) <= longest {
             held.until = held.until.max(Some(now + wait));
-            held.losses = ctx.members.losses;
         }
     }
 
     /// Until when this silo waits for the calls of others.
     fn held_until(&self, ctx: &Ctx) -> Option<MonoTime> {
-        self.held
-            .until
-            .filter(|until| *until > ctx.mono() && self.held.losses == ctx.members.losses)
+        self.held.until.filter(|until| *until > ctx.mono())
+    }
+
+    /// A view in which silos have died may be all that the call of another silo gave, or the first of
+    /// several commits. Those who still have suspects call one after the other.
+    pub(crate) fn follow_losses(&mut self, ctx: &mut Ctx) {
+        if self.held.losses != ctx.members.losses && self.held_until(ctx).is_some() {
+            let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
+            let spread = BETWEEN_CALLERS.saturating_mul(silos);
+            let soon = ctx.mono() + ctx.jitter(spread.min(ctx.probe_timeout()));
+            self.held.until = self.held.until.map(|until| until.min(soon));
+        }
+        if self.held.losses != ctx.members.losses {
+            // A majority is there.
+            self.standoff.forget_told();
+        }
+        self.held.losses = ctx.members.losses;
     }
 
     /// The time between the beginnings of two calls: it doubles with each one that gives no majority.
@@ -217,7 +237,11 @@ impl RollCall {
         if self.fruitless == 0 && !others {
             next
         } else {
-            next.max(ctx.expense.free_at())
+            let all = ctx.members.active.len();
+            let free = ctx
+                .expense
+                .free_at(&ctx.config, self.size, all.min(SAMPLE), all);
+            next.max(free)
         }
     }
 
@@ -233,10 +257,11 @@ impl RollCall {
             && !self.standoff.covers(ctx, silo, expiry, impatient)
     }
 
-    /// Records whether this silo has suspects, so that nothing that others say holds back its calls
+    /// Records how many suspects this silo has, so that nothing that others say holds back its calls
     /// for ever.
-    pub(crate) fn has_suspects(&mut self, ctx: &mut Ctx, any: bool) {
-        if !any {
+    pub(crate) fn has_suspects(&mut self, ctx: &mut Ctx, suspects: usize) {
+        self.size = suspects;
+        if suspects == 0 {
             self.patient_until = None;
         } else if self.patient_until.is_none() {
             let longest = longest_hold(ctx);
@@ -324,7 +349,7 @@ impl RollCall {
             suspects: suspects.iter().map(tally).collect(),
             changed: true,
         };
-        let asked = running.ask(ctx);
+        let asked = running.ask(ctx, with.deaf);
         ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
         self.began = Some(now);
         self.patient_until = None;

@@ -13,6 +13,9 @@ use crate::protocol::context::Ctx;
 use crate::protocol::message::{Finding, MAX_NAMED, Message};
 use crate::{MonoTime, SiloAddress};
 
+/// How many are asked while nobody answers.
+const FEW: usize = 10;
+
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) call: u64,
@@ -55,11 +58,23 @@ impl Running {
         }
         if !self.silent_added && now.since(self.began) >= self.timeout * 3 / 4 {
             self.silent_added = true;
-            let silent: Vec<SiloAddress> = self.asked.difference(&self.here).copied().collect();
+            let silent: BTreeSet<SiloAddress> = if self.is_refuted() {
+                BTreeSet::new()
+            } else {
+                self.asked.difference(&self.here).copied().collect()
+            };
             for silo in silent.into_iter().filter(alive) {
                 self.suspect(now, silo, self.began, asked(&silo));
             }
         }
+    }
+
+    /// Whether at least one in eight of those that answer reaches most of the suspects: then the
+    /// network is not cut between this silo and the silent ones, it only hears badly. To ask about
+    /// all whom it does not hear would cost a multiple of the call.
+    fn is_refuted(&self) -> bool {
+        let many = |t: &&Tally| !t.reached.is_empty() && t.reached.len() * 8 >= self.here.len();
+        self.suspects.values().filter(many).count() * 2 > self.suspects.len()
     }
 
     /// When those that have not answered are asked again.
@@ -78,8 +93,22 @@ impl Running {
         }
         self.asked_again += 1;
         let message = self.question(self.name(ctx.mono(), |_| true));
-        for silo in self.asked.difference(&self.here) {
-            ctx.send_to(*silo, message.clone());
+        let silent = self.asked.difference(&self.here).copied().collect();
+        Self::send(ctx, &message, silent, self.here.is_empty());
+    }
+
+    /// Sends to all of these. While this silo hears nobody, a few are enough to find out whether that
+    /// is still so; as soon as one has answered, the others are asked as well.
+    fn send(ctx: &mut Ctx, message: &Arc<Message>, mut to: Vec<SiloAddress>, deaf: bool) {
+        if deaf {
+            for at in 0..FEW.min(to.len()) {
+                let other = at + ctx.below(to.len() - at);
+                to.swap(at, other);
+            }
+            to.truncate(FEW);
+        }
+        for silo in to {
+            ctx.send_to(silo, message.clone());
         }
     }
 
@@ -99,12 +128,11 @@ impl Running {
     }
 
     /// Asks everybody about all suspects; returns those.
-    pub(super) fn ask(&mut self, ctx: &mut Ctx) -> Vec<(SiloAddress, u64)> {
+    pub(super) fn ask(&mut self, ctx: &mut Ctx, deaf: bool) -> Vec<(SiloAddress, u64)> {
         let named = self.name(ctx.mono(), |_| true);
         let message = self.question(named.clone());
-        for silo in &self.asked {
-            ctx.send_to(*silo, message.clone());
-        }
+        let asked = self.asked.iter().copied().collect();
+        Self::send(ctx, &message, asked, deaf);
         self.next_round = ctx.mono() + self.timeout;
         named
     }

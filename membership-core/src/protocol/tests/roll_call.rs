@@ -43,6 +43,7 @@ struct Calling {
     stale: Silos,
     challenged: Silos,
     score: u8,
+    deaf: bool,
     /// Silos that crashed when the test began.
     down: Silos,
     /// Who does not reach whom since then.
@@ -83,6 +84,7 @@ impl Calling {
             stale: Silos::new(),
             challenged: Silos::new(),
             score: 0,
+            deaf: false,
             down: Silos::new(),
             cut: BTreeSet::new(),
             said: BTreeMap::new(),
@@ -125,11 +127,12 @@ impl Calling {
         }
     }
 
-    fn with<'a>(stale: &'a Silos, challenged: &'a Silos, score: u8) -> Electorate<'a> {
+    fn with<'a>(stale: &'a Silos, challenged: &'a Silos, score: u8, deaf: bool) -> Electorate<'a> {
         Electorate {
             stale,
             challenged,
             score,
+            deaf,
             timeout: ms(1_500),
         }
     }
@@ -142,7 +145,7 @@ impl Calling {
     fn start_against(&mut self, suspects: &Silos, stuck: bool) {
         let since = self.began;
         let suspects = suspects.iter().map(|s| (*s, (since, stuck))).collect();
-        let with = Self::with(&self.stale, &self.challenged, self.score);
+        let with = Self::with(&self.stale, &self.challenged, self.score, self.deaf);
         let asked = self.roll_call.start(&mut self.ctx, &suspects, &[], &with);
         self.find_out(asked);
     }
@@ -158,7 +161,7 @@ impl Calling {
     }
 
     fn poll(&mut self) -> Vec<Verdict> {
-        let with = Self::with(&self.stale, &self.challenged, self.score);
+        let with = Self::with(&self.stale, &self.challenged, self.score, self.deaf);
         let (verdicts, asked) = self.roll_call.poll(&mut self.ctx, &with);
         if let Some(asked) = asked {
             self.find_out(asked);

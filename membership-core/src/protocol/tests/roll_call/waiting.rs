@@ -117,6 +117,44 @@ fn silos_that_do_not_answer_become_suspects_of_the_call() {
 }
 
 #[test]
+fn silent_silos_are_no_suspects_while_others_reach_all_suspects() {
+    let mut c = Calling::new(9).crash([7, 8]).split(1..=4, &[9]);
+    assert_eq!(c.lost([9]), silos([]));
+    let named: Silos = c.rounds.iter().flat_map(|(_, s)| s.clone()).collect();
+    assert_eq!(named, silos([9]), "this silo hears badly");
+    // Half of its suspects are reached by nobody.
+    let mut c = Calling::new(9).crash([6, 7, 8]).split([1], &[9]);
+    assert_eq!(c.lost([6, 9]), silos([6, 7, 8]));
+}
+
+#[test]
+fn what_was_said_a_while_ago_is_waited_for() {
+    let mut c = Calling::new(5).crash([5]);
+    c.said.insert((silo(4), silo(5)), Finding::Unknown);
+    // It has answered a moment ago, so a failure window passes from now on.
+    for n in 1..=3 {
+        let said = failed_after(secs(0), secs(0));
+        c.said.insert((silo(n), silo(5)), said);
+    }
+    c.start([5]);
+    c.deliver();
+    // Silo 3, which is needed, answers the next questions late.
+    c.cut.insert((silo(3), silo(1)));
+    let mut lost = Silos::new();
+    while c.roll_call.is_running() {
+        if c.elapsed() >= secs(3) + ms(3_200) {
+            c.cut.clear();
+        }
+        pass_time(&mut c.ctx, ms(100));
+        c.ctx.timers.pop_due(c.ctx.now.mono);
+        c.roll_call.look();
+        lost.extend(c.poll().into_iter().map(|v| v.silo));
+    }
+    assert_eq!(lost, silos([5]));
+    assert!(c.elapsed() >= secs(3) + ms(4_500), "{:?}", c.elapsed());
+}
+
+#[test]
 fn silos_that_an_answerer_has_missed_become_suspects_when_asked_twice() {
     let mut c = Calling::new(9).crash([8, 9]);
     c.missed
@@ -198,6 +236,23 @@ fn only_answers_to_this_call_count() {
 }
 
 #[test]
+fn a_silo_that_hears_nobody_asks_a_few_first() {
+    let ask = |deaf: bool, answers: bool| {
+        let mut c = Calling::new(40).crash(if answers { 40..=40 } else { 2..=40 });
+        c.deaf = deaf;
+        c.start([40]);
+        let sent = c.ctx.out.len();
+        let lost: Silos = c.end().into_iter().map(|v| v.silo).collect();
+        (sent, c.asked.len(), lost)
+    };
+    assert_eq!(ask(false, true), (39, 39, silos([40])));
+    assert_eq!(ask(true, true), (10, 39, silos([40])), "then all others");
+    let (first, all, lost) = ask(true, false);
+    assert_eq!((first, lost), (10, silos([])));
+    assert!(all <= 30, "three times ten, not {all}");
+}
+
+#[test]
 fn a_call_ends_although_nobody_answers() {
     let mut c = Calling::new(5).crash([2, 3, 4, 5]);
     assert_eq!(c.lost([5]), silos([]));
@@ -231,6 +286,27 @@ fn a_silo_that_was_asked_about_a_suspect_waits_with_its_own_call() {
     assert_eq!(by, ms(2_250));
     pass_time(&mut c.ctx, by);
     assert!(due(&c, 5));
+}
+
+#[test]
+fn a_death_ends_the_wait_for_one_silo_after_the_other() {
+    let after = |random: usize| {
+        let mut c = Calling::new(9);
+        for _ in 0..random {
+            c.ctx.random();
+        }
+        c.roll_call.follow_losses(&mut c.ctx);
+        c.roll_call.hold(&c.ctx, silo(2), ms(2_250));
+        let mut rows = actives(1..=8);
+        rows.push(entry(silo(9), SiloStatus::Dead));
+        believe(&mut c.ctx, snapshot(6, rows));
+        c.roll_call.follow_losses(&mut c.ctx);
+        c.roll_call.wake(&mut c.ctx);
+        c.ctx.timers.next().unwrap().since(c.ctx.now.mono)
+    };
+    let times: Vec<Duration> = (0..20).map(after).collect();
+    assert!(times.iter().all(|t| *t <= ms(8 * 15)), "{times:?}");
+    assert!(times.iter().any(|t| *t > ms(30)), "{times:?}");
 }
 
 #[test]
