@@ -5,8 +5,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::operation::create_table::CreateTableError;
 use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, MultiRegionConsistency,
-    ProvisionedThroughput, ScalarAttributeType, TableDescription, TableStatus,
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ProvisionedThroughput,
+    ScalarAttributeType, TableDescription, TableStatus,
 };
 use membership_core::{TableError, TableErrorKind};
 use tokio::time::{Instant, sleep};
@@ -107,10 +107,9 @@ impl Client {
             );
             return Err(error(TableErrorKind::ForeignTable, why));
         }
-        let is_strong = table.multi_region_consistency() == Some(&MultiRegionConsistency::Strong);
-        if !table.replicas().is_empty() && !is_strong {
+        if !table.replicas().is_empty() {
             return Err(wrong(format!(
-                "the table `{}` is a global table, whose regions accept conflicting commits: use a table of one region",
+                "the table `{}` is a global table, whose regions accept conflicting commits or refuse transactions: use a table of one region",
                 self.table
             )));
         }

@@ -1,0 +1,107 @@
+//! Answers that DynamoDB Local never gives: global tables. A stand-in gives them.
+
+use membership_core::TableErrorKind;
+use membership_testbed::Server;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::*;
+
+/// What the stand-in does with a request.
+enum Turn {
+    /// This answer; the server never sees the request.
+    Answer(u16, serde_json::Value),
+}
+
+/// The bytes of one HTTP message, with its `x-amz-target`, if it has one.
+async fn message(from: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+    let (mut all, mut part) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        let text = String::from_utf8_lossy(&all).into_owned();
+        if let Some((head, _)) = text.split_once("\r\n\r\n") {
+            let header = |name: &str| {
+                let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+                let found = lines.find(|(own, _)| own.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.trim().to_owned())
+            };
+            let length: usize = header("content-length").map_or(0, |n| n.parse().unwrap());
+            let begin = all.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+            if all.len() >= begin + length {
+                let target = header("x-amz-target").unwrap_or_default();
+                let action = target.rsplit('.').next().unwrap_or_default();
+                return Some((action.to_owned(), all));
+            }
+        }
+        match from.read(&mut part).await.ok()? {
+            0 => return None,
+            n => all.extend(&part[..n]),
+        }
+    }
+}
+
+async fn serve<F, T>(mut client: TcpStream, turn: F) -> Option<()>
+where
+    F: Fn(String) -> T,
+    T: Future<Output = Turn>,
+{
+    loop {
+        let (action, _) = message(&mut client).await?;
+        let answer = |status: u16, body: serde_json::Value| {
+            let body = body.to_string();
+            let length = body.len();
+            let head = "content-type: application/x-amz-json-1.0\r\ncontent-length";
+            format!("HTTP/1.1 {status} .\r\n{head}: {length}\r\n\r\n{body}").into_bytes()
+        };
+        let answer = match turn(action).await {
+            Turn::Answer(status, body) => answer(status, body),
+        };
+        client.write_all(&answer).await.ok()?;
+    }
+}
+
+/// The table `name` behind a stand-in, as a URL.
+async fn behind<F, T>(server: &Server, name: &str, options: &str, turn: F) -> String
+where
+    F: Fn(String) -> T + Clone + Send + Sync + 'static,
+    T: Future<Output = Turn> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (own, server_at) = (listener.local_addr().unwrap(), server.address());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(serve(client, turn.clone()));
+        }
+    });
+    at(server, name, options).replace(&server_at.to_string(), &own.to_string())
+}
+
+/// No transaction runs on a table of several regions, whatever their consistency.
+pub async fn a_table_with_replicas_is_refused(server: &Server) {
+    let keys = json!([
+        { "AttributeName": "cluster", "KeyType": "HASH" },
+        { "AttributeName": "item", "KeyType": "RANGE" }
+    ]);
+    let types = json!([
+        { "AttributeName": "cluster", "AttributeType": "S" },
+        { "AttributeName": "item", "AttributeType": "S" }
+    ]);
+    for consistency in ["STRONG", "EVENTUAL"] {
+        let described = json!({ "Table": {
+            "TableName": "global", "TableStatus": "ACTIVE", "KeySchema": keys,
+            "AttributeDefinitions": types, "MultiRegionConsistency": consistency,
+            "Replicas": [{ "RegionName": "eu-central-1", "ReplicaStatus": "ACTIVE" }],
+        }});
+        let url = behind(server, "global", "", move |_| {
+            let described = described.clone();
+            async { Turn::Answer(200, described) }
+        });
+        let refused = connect(&url.await).await.unwrap_err();
+        assert_eq!(refused.kind(), TableErrorKind::Configuration, "{refused}");
+        let said = refused.to_string();
+        assert!(
+            said.contains("global table") && said.contains("use a table of one region"),
+            "{said}"
+        );
+    }
+}
