@@ -34,7 +34,7 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let (client, during) = (&self.client, Operation::Initialize);
+        let (mut client, during) = (self.client.begin(), Operation::Initialize);
         let row = request.version_row();
         for turn in 0..COLLISIONS {
             match client.version().await {
@@ -44,7 +44,8 @@ impl Inner {
                 Ok(None) => {}
                 // No table yet.
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {
-                    client.create_table(&self.config).await?;
+                    self.client.create_table(&self.config).await?;
+                    client = self.client.begin();
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -65,6 +66,8 @@ impl Inner {
         Err(error(TableErrorKind::Busy, why))
     }
 
+    /// Each request has a timeout of its own, because thousands of rows are hundreds of requests.
+    ///
     /// # Errors
     /// As [`MembershipTable::delete`](membership_core::MembershipTable::delete).
     pub(crate) async fn delete(&self) -> Result<(), TableError> {

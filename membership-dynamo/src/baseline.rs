@@ -1,7 +1,6 @@
 //! DynamoDB's own cheapest write and read, with the table's client: one item by its key.
 
 use std::fmt;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::{Baseline, Operation, TableError, TableErrorKind};
@@ -15,12 +14,12 @@ use crate::keys;
 const PARTITION: &str = "baseline";
 
 pub(crate) struct DynamoBaseline {
-    client: Arc<Client>,
+    client: Client,
     key: Item,
 }
 
 impl DynamoBaseline {
-    pub(crate) fn new(client: Arc<Client>) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         let mut key = client.key(format!("{} {}", client.cluster, unique_name()));
         key.insert(keys::CLUSTER.to_owned(), codec::text(PARTITION));
         Self { client, key }

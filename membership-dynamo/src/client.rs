@@ -1,4 +1,4 @@
-//! The connection to one table: requests with a timeout, and the limits. Clauses T5, T13, T14.
+//! The connection to one table: requests with a deadline, and the limits. Clauses T5, T13, T14.
 //!
 //! The SDK's own retries are off, because only the caller of a request knows whether it may be sent
 //! again. A read whose connection broke is sent once more; a write never is.
@@ -36,9 +36,10 @@ pub(crate) const LIMITS: TableLimits = TableLimits::new(49, 400_000, 3_500_000, 
 /// An item, or its key.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// The connection to one cluster's partition.
+/// The connection to one cluster's partition. Clones share it.
+#[derive(Clone)]
 pub(crate) struct Client {
-    sdk: Replaceable<Sdk>,
+    sdk: Arc<Replaceable<Sdk>>,
     /// The table's name.
     pub(crate) table: String,
     /// The cluster, as the partition's key.
@@ -46,6 +47,8 @@ pub(crate) struct Client {
     /// The server, as errors name it.
     pub(crate) endpoint: String,
     timeout: Duration,
+    /// When the operation ends. None: each request has a timeout of its own.
+    deadline: Option<Instant>,
 }
 
 impl Client {
@@ -69,12 +72,21 @@ impl Client {
             }
         };
         Ok(Self {
-            sdk: Replaceable::new(sdk),
+            sdk: Arc::new(Replaceable::new(sdk)),
             table: config.table.clone(),
             cluster: cluster.to_string(),
             endpoint,
             timeout: config.timeouts.operation(),
+            deadline: None,
         })
+    }
+
+    /// This client for an operation that begins now: its requests end when the operation must.
+    pub(crate) fn begin(&self) -> Self {
+        Self {
+            deadline: Some(Instant::now() + self.timeout),
+            ..self.clone()
+        }
     }
 
     /// The SDK's client for one request.
@@ -89,11 +101,11 @@ impl Client {
             .replace(Sdk::from_conf(self.sdk().config().clone()));
     }
 
-    /// Sends a request and waits for its answer, at most for the operation timeout.
+    /// Sends a request and waits for its answer, at most until the operation ends.
     ///
     /// # Errors
     /// The error that the server returns. Without an answer, the outcome is unknown if the request
-    /// `writes`.
+    /// `writes` and was sent.
     pub(crate) async fn send<T, E, F>(
         &self,
         writes: bool,
@@ -103,22 +115,23 @@ impl Client {
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline.unwrap_or(Instant::now() + self.timeout);
         let mut repeated = writes;
-        loop {
+        // A request that begins too late is not sent.
+        let in_time = Instant::now() < deadline;
+        while Instant::now() < deadline {
             match timeout_at(deadline, without_items(request())).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(e)) if !repeated && broke_off(&e) => repeated = true,
                 Ok(Err(e)) => return Err(failed(e, &self.endpoint, writes)),
-                Err(_) => {
-                    let (endpoint, timeout) = (&self.endpoint, self.timeout);
-                    let why = format!("{endpoint} did not answer within {timeout:?}");
-                    let error = unanswered(STORE, writes, &why);
-                    let answer = None;
-                    return Err(Box::new(Failed { answer, error }));
-                }
+                Err(_) => break,
             }
         }
+        let (endpoint, timeout) = (&self.endpoint, self.timeout);
+        let why = format!("{endpoint} did not answer within {timeout:?}");
+        let error = unanswered(STORE, writes && in_time, &why);
+        let answer = None;
+        Err(Box::new(Failed { answer, error }))
     }
 
     /// The key of one of the cluster's items.
@@ -178,12 +191,13 @@ async fn builder(config: &DynamoConfig) -> Builder {
     }
 }
 
-/// What all clones of a table share.
+/// A table, or one operation on it; clones share all but the deadline.
+#[derive(Clone)]
 pub(crate) struct Inner {
-    pub(crate) client: Arc<Client>,
+    pub(crate) client: Client,
     pub(crate) cluster: ClusterName,
-    pub(crate) config: DynamoConfig,
-    pub(crate) cache: SnapshotCache<FullRead>,
+    pub(crate) config: Arc<DynamoConfig>,
+    pub(crate) cache: Arc<SnapshotCache<FullRead>>,
 }
 
 impl Inner {
@@ -194,11 +208,19 @@ impl Inner {
     ) -> Result<Self, TableError> {
         config.validate()?;
         Ok(Self {
-            client: Arc::new(Client::open(&config, &cluster).await?),
+            client: Client::open(&config, &cluster).await?,
             cluster,
-            config,
-            cache: SnapshotCache::default(),
+            config: Arc::new(config),
+            cache: Arc::default(),
         })
+    }
+
+    /// An operation that begins now.
+    pub(crate) fn begin(&self) -> Self {
+        Self {
+            client: self.client.begin(),
+            ..self.clone()
+        }
     }
 
     /// A commit on the cached snapshot succeeded.

@@ -192,9 +192,9 @@ impl DynamoConfig {
         self
     }
 
-    /// The timeout of one request, including connecting: 10 ms to 1 h. Default: that of
-    /// [`Timeouts`]. `commit`, `read_row` and heartbeats are one request; a read is one for each
-    /// page.
+    /// The timeout of one operation, including connecting: 10 ms to 1 h. Default: that of
+    /// [`Timeouts`]. A read ends then, however many pages it has. Deleting a cluster takes many
+    /// requests, each with this timeout; creating the table has another.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.set_operation(timeout);

@@ -1,7 +1,6 @@
 //! The contract's methods, one call each.
 
 use std::fmt;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::{
@@ -20,7 +19,7 @@ use crate::config::{DynamoConfig, SCHEMES};
 ///
 /// Needs a tokio runtime with its time and network turned on.
 #[derive(Clone)]
-pub struct DynamoTable(Arc<Inner>);
+pub struct DynamoTable(Inner);
 
 /// Opens tables by connection string: `dynamodb:`.
 /// Its schema is the input of `aws dynamodb create-table --cli-input-json`.
@@ -51,7 +50,7 @@ impl DynamoTable {
     pub async fn connect(config: DynamoConfig, cluster: ClusterName) -> Result<Self, TableError> {
         let inner = Inner::open(config, cluster).await?;
         inner.inspect().await?;
-        Ok(Self(Arc::new(inner)))
+        Ok(Self(inner))
     }
 
     /// The configuration. Its `Debug` output shows no secret.
@@ -77,7 +76,7 @@ impl MembershipTable for DynamoTable {
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let read = self.0.read(request).await;
+        let read = self.0.begin().read(request).await;
         read.map_err(|e| gone_since(e, request.known.as_ref()).during(Operation::Read))
     }
 
@@ -86,13 +85,13 @@ impl MembershipTable for DynamoTable {
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
-        let read = self.0.read_row(silo, known).await;
+        let read = self.0.begin().read_row(silo, known).await;
         read.map_err(|e| gone_since(e, known).during(Operation::ReadRow))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.0.commit(request).await.map_err(|e| {
+        self.0.begin().commit(request).await.map_err(|e| {
             gone_since(e, Some(&request.expected))
                 .during(Operation::Commit)
                 .of_commit(request.attempt)
@@ -101,7 +100,7 @@ impl MembershipTable for DynamoTable {
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         write.validate(STORE)?;
-        let written = self.0.update_i_am_alive(write).await;
+        let written = self.0.begin().update_i_am_alive(write).await;
         written.map_err(|e| e.during(Operation::UpdateIAmAlive))
     }
 
@@ -119,7 +118,6 @@ impl MembershipTable for DynamoTable {
     }
 
     fn baseline(&self) -> Option<Box<dyn Baseline>> {
-        let client = Arc::clone(&self.0.client);
-        Some(Box::new(DynamoBaseline::new(client)))
+        Some(Box::new(DynamoBaseline::new(self.0.client.clone())))
     }
 }

@@ -1,6 +1,11 @@
-//! Answers that DynamoDB Local never gives: global tables. A stand-in gives them.
+//! Answers that DynamoDB Local never gives: global tables, and a service that is slow page after
+//! page. A stand-in passes requests on and replaces some answers. Clause T13.
 
-use membership_core::TableErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use membership_core::{MembershipTable, ReadRequest, TableErrorKind};
 use membership_testbed::Server;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,6 +15,8 @@ use crate::support::*;
 
 /// What the stand-in does with a request.
 enum Turn {
+    /// The server's own answer.
+    Pass,
     /// This answer; the server never sees the request.
     Answer(u16, serde_json::Value),
 }
@@ -40,13 +47,18 @@ async fn message(from: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     }
 }
 
-async fn serve<F, T>(mut client: TcpStream, turn: F) -> Option<()>
+async fn serve<F, T>(mut client: TcpStream, server: std::net::SocketAddr, turn: F) -> Option<()>
 where
     F: Fn(String) -> T,
     T: Future<Output = Turn>,
 {
     loop {
-        let (action, _) = message(&mut client).await?;
+        let (action, request) = message(&mut client).await?;
+        let pass = async || {
+            let mut to = TcpStream::connect(server).await.ok()?;
+            to.write_all(&request).await.ok()?;
+            Some(message(&mut to).await?.1)
+        };
         let answer = |status: u16, body: serde_json::Value| {
             let body = body.to_string();
             let length = body.len();
@@ -54,6 +66,7 @@ where
             format!("HTTP/1.1 {status} .\r\n{head}: {length}\r\n\r\n{body}").into_bytes()
         };
         let answer = match turn(action).await {
+            Turn::Pass => pass().await?,
             Turn::Answer(status, body) => answer(status, body),
         };
         client.write_all(&answer).await.ok()?;
@@ -70,7 +83,7 @@ where
     let (own, server_at) = (listener.local_addr().unwrap(), server.address());
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(serve(client, turn.clone()));
+            tokio::spawn(serve(client, server_at, turn.clone()));
         }
     });
     at(server, name, options).replace(&server_at.to_string(), &own.to_string())
@@ -104,4 +117,32 @@ pub async fn a_table_with_replicas_is_refused(server: &Server) {
             "{said}"
         );
     }
+}
+
+/// One deadline for a whole read: each page comes in time, and there is always another one.
+pub async fn a_read_of_many_pages_ends_in_time(server: &Server) {
+    let pages = Arc::new(AtomicUsize::new(0));
+    let seen = pages.clone();
+    let url = behind(server, "pages", "operation_timeout=1s", move |action| {
+        let pages = pages.clone();
+        async move {
+            if action != "Query" {
+                return Turn::Pass;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let n = pages.fetch_add(1, Ordering::Relaxed);
+            // What would be read if nobody stopped it takes two minutes.
+            let key = json!({ "cluster": { "S": "blue" }, "item": { "S": format!("row/{n}") } });
+            match n {
+                600.. => Turn::Answer(200, json!({ "Items": [] })),
+                _ => Turn::Answer(200, json!({ "Items": [], "LastEvaluatedKey": key })),
+            }
+        }
+    });
+    let table = connect(&url.await).await.unwrap();
+    let error = table.read(&ReadRequest::all()).await.unwrap_err();
+    assert_eq!(error.kind(), TableErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("within 1s"), "{error}");
+    let asked = seen.load(Ordering::Relaxed);
+    assert!((1..=6).contains(&asked), "{asked} pages were asked for");
 }

@@ -20,6 +20,7 @@ async fn behaviour_of_dynamodb_alone() {
     tables::provisioned_capacity_is_asked_for(&server).await;
     tables::an_existing_client_is_used(&server).await;
     answers::a_table_with_replicas_is_refused(&server).await;
+    answers::a_read_of_many_pages_ends_in_time(&server).await;
     trouble::connections_that_cannot_work_say_why(&server).await;
     trouble::a_user_that_may_only_read_is_enough_for_clients(&server).await;
     trouble::a_commit_is_the_same_transaction_when_it_is_sent_again(&server).await;
