@@ -3,6 +3,7 @@
 //! The SDK's own retries are off, because only the caller of a request knows whether it may be sent
 //! again. A read whose connection broke is sent once more; a write never is.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Once};
@@ -11,10 +12,12 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, Region};
 use aws_sdk_dynamodb::Client as Sdk;
 use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
-use aws_sdk_dynamodb::config::{Builder, Credentials as Keys, StalledStreamProtectionConfig};
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::config::{Builder, ConfigBag, Credentials as Keys, Intercept};
+use aws_sdk_dynamodb::config::{RuntimeComponents, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::error::{BoxError, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::AttributeValue;
 use membership_core::{ClusterName, CommitRequest, TableError, TableLimits, VersionToken};
 use membership_provider::{Credentials, FullRead, Replaceable, SnapshotCache, unanswered};
@@ -59,6 +62,7 @@ impl Client {
             None => builder(config).await,
         };
         let builder = builder
+            .interceptor(Sending)
             .retry_config(RetryConfig::disabled())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         let sdk = Sdk::from_conf(builder.build());
@@ -117,21 +121,28 @@ impl Client {
     {
         let deadline = self.deadline.unwrap_or(Instant::now() + self.timeout);
         let mut repeated = writes;
-        // A request that begins too late is not sent.
-        let in_time = Instant::now() < deadline;
-        while Instant::now() < deadline {
-            match timeout_at(deadline, without_items(request())).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(e)) if !repeated && broke_off(&e) => repeated = true,
-                Ok(Err(e)) => return Err(failed(e, &self.endpoint, writes)),
-                Err(_) => break,
+        let sending = async {
+            let is_sent = || SENT.with(Cell::get);
+            while Instant::now() < deadline {
+                match timeout_at(deadline, without_items(request())).await {
+                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Err(e)) if !repeated && broke_off(&e) => repeated = true,
+                    Ok(Err(e)) => return Err(failed(e, &self.endpoint, writes && is_sent())),
+                    Err(_) => break,
+                }
             }
-        }
-        let (endpoint, timeout) = (&self.endpoint, self.timeout);
-        let why = format!("{endpoint} did not answer within {timeout:?}");
-        let error = unanswered(STORE, writes && in_time, &why);
-        let answer = None;
-        Err(Box::new(Failed { answer, error }))
+            let (endpoint, timeout) = (&self.endpoint, self.timeout);
+            let why = match is_sent() {
+                true => format!("{endpoint} did not answer within {timeout:?}"),
+                false => format!(
+                    "no request to {endpoint} was ready within {timeout:?}: do its credentials come in time?"
+                ),
+            };
+            let error = unanswered(STORE, writes && is_sent(), &why);
+            let answer = None;
+            Err(Box::new(Failed { answer, error }))
+        };
+        SENT.scope(Cell::new(false), sending).await
     }
 
     /// The key of one of the cluster's items.
@@ -141,6 +152,30 @@ impl Client {
             (keys::CLUSTER.to_owned(), text(self.cluster.clone())),
             (keys::ITEM.to_owned(), text(item.into())),
         ])
+    }
+}
+
+tokio::task_local! {
+    /// Whether the request was sent: before that, its credentials may take their time.
+    static SENT: Cell<bool>;
+}
+
+/// Notes that a request is sent.
+#[derive(Debug)]
+struct Sending;
+
+impl Intercept for Sending {
+    fn name(&self) -> &'static str {
+        "sending"
+    }
+
+    fn read_before_transmit(
+        &self,
+        _: &BeforeTransmitInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        Ok(SENT.try_with(|sent| sent.set(true))?)
     }
 }
 

@@ -17,8 +17,8 @@ use aws_sdk_dynamodb::types::{
     Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use membership_core::{
-    Attempt, CommitOutcome, CommitRecord, CommitRequest, Conflict, NextStep, Row, RowChange,
-    Settled, TableError, TableErrorKind, encoding::LAYOUT,
+    Attempt, CommitOutcome, CommitRecord, CommitRequest, Conflict, Row, RowChange, Settled,
+    TableError, TableErrorKind, encoding::LAYOUT,
 };
 use membership_provider::json;
 
@@ -215,6 +215,12 @@ impl Inner {
                         None => token = None,
                     }
                 }
+                // The transaction that was sent first may have ended meanwhile; else it still may
+                // succeed.
+                Some(TransactWriteItemsError::TransactionInProgressException(_)) => {
+                    let stored = self.judge_stored(request).await;
+                    return stored.ok().flatten().ok_or(failed.error);
+                }
                 Some(TransactWriteItemsError::ResourceNotFoundException(_)) => return Err(gone()),
                 _ => return Err(failed.error),
             }
@@ -238,15 +244,7 @@ impl Inner {
         &self,
         request: &CommitRequest,
     ) -> Result<Option<CommitOutcome>, TableError> {
-        // The commit was sent: an error here does not mean that it certainly did not happen.
-        let unknown = |e: TableError| match e.next_step() {
-            NextStep::GiveUp => e,
-            _ => error(
-                TableErrorKind::OutcomeUnknown,
-                format!("the commit was sent, and its outcome could not be read: {e}"),
-            ),
-        };
-        let stored = self.client.version().await.map_err(unknown)?;
+        let stored = self.client.version().await?;
         self.judge(request, &codec::any_version(&stored.ok_or_else(gone)?)?)
     }
 

@@ -21,6 +21,9 @@ async fn behaviour_of_dynamodb_alone() {
     tables::an_existing_client_is_used(&server).await;
     answers::a_table_with_replicas_is_refused(&server).await;
     answers::a_read_of_many_pages_ends_in_time(&server).await;
+    answers::a_commit_that_still_runs_is_looked_up(&server).await;
+    answers::a_refused_commit_is_not_called_unknown(&server).await;
+    answers::a_write_without_credentials_is_not_sent(&server).await;
     trouble::connections_that_cannot_work_say_why(&server).await;
     trouble::a_user_that_may_only_read_is_enough_for_clients(&server).await;
     trouble::a_commit_is_the_same_transaction_when_it_is_sent_again(&server).await;
