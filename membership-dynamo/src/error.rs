@@ -330,103 +330,53 @@ mod tests {
 
     #[test]
     fn every_code_has_a_kind() {
-        for (code, message, status, written, read) in [
+        const THROTTLED: [&str; 3] = [
+            "ProvisionedThroughputExceededException",
+            "ThrottlingException",
+            "RequestLimitExceeded",
+        ];
+        const DENIED: [&str; 4] = [
+            "AccessDeniedException",
+            "UnrecognizedClientException",
+            "InvalidSignatureException",
+            "ExpiredTokenException",
+        ];
+        const INVALID: [(&str, TableErrorKind); 4] = [
             (
-                "TransactionConflictException",
-                "Transaction is ongoing for the item",
-                400,
-                Busy,
-                Busy,
-            ),
-            (
-                "TransactionInProgressException",
-                "",
-                400,
-                OutcomeUnknown,
-                OutcomeUnknown,
-            ),
-            (
-                "ProvisionedThroughputExceededException",
-                "",
-                400,
-                Busy,
-                Busy,
-            ),
-            ("ThrottlingException", "Rate exceeded", 400, Busy, Busy),
-            ("RequestLimitExceeded", "", 400, Busy, Busy),
-            (
-                "ResourceNotFoundException",
-                "Cannot do operations on a non-existent table",
-                400,
-                NotInitialized,
-                NotInitialized,
-            ),
-            (
-                "AccessDeniedException",
-                "User is not authorized to perform: dynamodb:Query",
-                400,
-                PermissionDenied,
-                PermissionDenied,
-            ),
-            (
-                "UnrecognizedClientException",
-                "The security token is invalid",
-                400,
-                PermissionDenied,
-                PermissionDenied,
-            ),
-            (
-                "InvalidSignatureException",
-                "Signature expired",
-                400,
-                PermissionDenied,
-                PermissionDenied,
-            ),
-            (
-                "ExpiredTokenException",
-                "",
-                400,
-                PermissionDenied,
-                PermissionDenied,
-            ),
-            (
-                "ValidationException",
                 "The provided key element does not match the schema",
-                400,
-                ForeignTable,
                 ForeignTable,
             ),
             (
-                "ValidationException",
                 "The number of conditions on the keys is invalid",
-                400,
-                ForeignTable,
                 ForeignTable,
             ),
             (
-                "ValidationException",
                 "Item size has exceeded the maximum allowed size",
-                400,
-                LimitExceeded,
                 LimitExceeded,
             ),
-            (
-                "ValidationException",
-                "Syntax error",
-                400,
-                Configuration,
-                Configuration,
-            ),
-            ("InternalServerError", "", 500, OutcomeUnknown, Unavailable),
-            ("ServiceUnavailable", "", 503, OutcomeUnknown, Unavailable),
-            ("SomethingNew", "", 400, Unavailable, Unavailable),
-        ] {
+            ("Syntax error", Configuration),
+        ];
+        let refused = [
+            ("TransactionConflictException", "", Busy),
+            ("TransactionInProgressException", "", OutcomeUnknown),
+            ("ResourceNotFoundException", "", NotInitialized),
+            ("SomethingNew", "", Unavailable),
+        ];
+        let invalid = INVALID.map(|(message, kind)| ("ValidationException", message, kind));
+        let cases = refused
+            .into_iter()
+            .chain(THROTTLED.map(|code| (code, "", Busy)))
+            .chain(DENIED.map(|code| (code, "", PermissionDenied)))
+            .chain(invalid)
+            .map(|(code, message, kind)| (code, message, 400, kind, kind))
+            .chain([
+                ("InternalServerError", "", 500, OutcomeUnknown, Unavailable),
+                ("ServiceUnavailable", "", 503, OutcomeUnknown, Unavailable),
+            ]);
+        for (code, message, status, written, read) in cases {
             let kind = |writes| of_code(Some(code), message, status, "there", writes).kind();
-            assert_eq!(
-                (kind(true), kind(false)),
-                (written, read),
-                "{code}: {message}"
-            );
+            let found = (kind(true), kind(false));
+            assert_eq!(found, (written, read), "{code}: {message}");
         }
         assert_eq!(of_code(None, "", 404, "there", true).kind(), Configuration);
         assert_eq!(of_code(None, "", 502, "there", true).kind(), OutcomeUnknown);
