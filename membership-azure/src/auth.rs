@@ -1,14 +1,15 @@
 //! Credentials: the key of an account, a shared access signature, or a token of Entra ID.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
+use azure_core::error::ErrorKind;
 use azure_core::hmac::hmac_sha256;
-use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::policies::{Policy, PolicyResult};
-use azure_core::http::{ClientOptions, Context, Request};
+use azure_core::http::{ClientOptions, Context, Method, Request, Transport};
 use azure_core::time::{OffsetDateTime, to_rfc7231};
 use azure_identity::{
     ClientSecretCredential, ClientSecretCredentialOptions, DeveloperToolsCredential,
@@ -17,11 +18,20 @@ use azure_identity::{
 };
 use membership_core::TableError;
 use membership_provider::environment;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 use crate::error::wrong;
 
 /// The scope of the requested tokens.
 const SCOPE: &str = "https://storage.azure.com/.default";
+/// A token that ends within this time is replaced, if there is a new one.
+const RENEWED_BEFORE: Duration = Duration::from_secs(300);
+/// How long a credential may take, whoever waits for it. A managed identity tries for 72 s.
+const LONGEST: Duration = Duration::from_secs(90);
+/// The metadata service of a virtual machine, and how long it has to answer: it is on the machine.
+const METADATA: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
+const PROBE: Duration = Duration::from_secs(1);
 
 /// How requests are authorized. `Debug` shows no secret (clause T15).
 #[derive(Clone)]
@@ -81,29 +91,73 @@ impl Credential {
         }
     }
 
-    /// The policies that sign each request. A shared access signature is part of the URL instead.
-    pub(crate) fn policies(
+    /// The policy that signs each request with the key of the account, if that authorizes them.
+    pub(crate) fn policies(&self, account: &str) -> Vec<Arc<dyn Policy>> {
+        let Self::Key(key) = self else {
+            return Vec::new();
+        };
+        let (account, key) = (account.to_owned(), key.clone());
+        vec![Arc::new(SharedKeyLite { account, key })]
+    }
+
+    /// The tokens that authorize requests, if tokens do.
+    pub(crate) fn tokens(
         &self,
-        account: &str,
         client_id: Option<&str>,
         options: &ClientOptions,
-    ) -> Result<Vec<Arc<dyn Policy>>, TableError> {
-        let token: Arc<dyn TokenCredential> = match self {
-            Self::Sas(_) => return Ok(Vec::new()),
-            Self::Key(key) => {
-                return Ok(vec![Arc::new(SharedKeyLite {
-                    account: account.to_owned(),
-                    key: key.clone(),
-                })]);
-            }
+    ) -> Result<Option<Tokens>, TableError> {
+        let credential = match self {
+            Self::Sas(_) | Self::Key(_) => return Ok(None),
             Self::Token(token) => Arc::clone(token),
             Self::Identity(identity) => find(*identity, client_id, options)?,
         };
-        Ok(vec![Arc::new(BearerTokenAuthorizationPolicy::new(
-            token,
-            [SCOPE],
-        ))])
+        let kept = Arc::default();
+        Ok(Some(Tokens { credential, kept }))
     }
+}
+
+/// The tokens of a credential, of which the last one is kept.
+pub(crate) struct Tokens {
+    credential: Arc<dyn TokenCredential>,
+    kept: Arc<Mutex<Option<AccessToken>>>,
+}
+
+impl Tokens {
+    /// The token for a request that is sent now. Asking for one goes on when the caller gives up,
+    /// so that the next caller does not start over.
+    pub(crate) async fn current(&self) -> azure_core::Result<Secret> {
+        let mut kept = Arc::clone(&self.kept).lock_owned().await;
+        let lives = |token: &AccessToken, rest| token.expires_on > OffsetDateTime::now_utc() + rest;
+        if let Some(token) = kept.as_ref().filter(|token| lives(token, RENEWED_BEFORE)) {
+            return Ok(token.token.clone());
+        }
+        let credential = Arc::clone(&self.credential);
+        let asked = tokio::spawn(async move {
+            let got = timeout(LONGEST, credential.get_token(&[SCOPE], None)).await;
+            match (
+                got.unwrap_or_else(|_| Err(no_token("no answer".to_owned()))),
+                &*kept,
+            ) {
+                (Err(_), Some(token)) if lives(token, Duration::ZERO) => Ok(token.token.clone()),
+                (got, _) => Ok(kept.insert(got?).token.clone()),
+            }
+        });
+        asked
+            .await
+            .unwrap_or_else(|why| Err(no_token(why.to_string())))
+    }
+
+    /// The service has refused the token.
+    pub(crate) fn forget(&self) {
+        // Whoever holds the lock asks for a new one.
+        if let Ok(mut kept) = self.kept.try_lock() {
+            *kept = None;
+        }
+    }
+}
+
+fn no_token(why: String) -> azure_core::Error {
+    azure_core::Error::with_message(ErrorKind::Credential, why)
 }
 
 /// Signs a request with the key of the account: the time, and the path as it is sent, after the
@@ -159,54 +213,42 @@ fn find(
     client_id: Option<&str>,
     options: &ClientOptions,
 ) -> Result<Arc<dyn TokenCredential>, TableError> {
+    type Found = Arc<dyn TokenCredential>;
     let no = |what: &'static str| {
         move |why: azure_core::Error| wrong(format!("{what} cannot be used: {why}"))
     };
-    let principal = || match (
-        environment("AZURE_TENANT_ID"),
-        environment("AZURE_CLIENT_ID"),
-        environment("AZURE_CLIENT_SECRET"),
-    ) {
-        (Some(tenant), Some(client), Some(secret)) => {
-            let options = ClientSecretCredentialOptions {
-                client_options: options.clone(),
-            };
-            let found =
-                ClientSecretCredential::new(&tenant, client, Secret::new(secret), Some(options));
-            found
-                .map(|credential| credential as Arc<dyn TokenCredential>)
-                .map_err(no("the service principal of the environment"))
-        }
-        _ => Err(wrong(
-            "there is no service principal: set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
-        )),
+    let principal = || -> Result<Found, TableError> {
+        let names = ["AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"];
+        let [Some(tenant), Some(client), Some(secret)] = names.map(environment) else {
+            return Err(wrong(
+                "there is no service principal: set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
+            ));
+        };
+        let client_options = options.clone();
+        let options = Some(ClientSecretCredentialOptions { client_options });
+        let found = ClientSecretCredential::new(&tenant, client, Secret::new(secret), options);
+        Ok(found.map_err(no("the service principal of the environment"))?)
     };
-    let workload = || {
+    let workload = || -> Result<Found, TableError> {
         let options = WorkloadIdentityCredentialOptions {
             client_id: client_id.map(str::to_owned),
             ..Default::default()
         };
         let found = WorkloadIdentityCredential::new(Some(options));
-        found
-            .map(|credential| credential as Arc<dyn TokenCredential>)
-            .map_err(no("the workload identity"))
+        Ok(found.map_err(no("the workload identity"))?)
     };
-    let managed = || {
+    let managed = || -> Result<Found, TableError> {
         let mut own = ManagedIdentityCredentialOptions {
             client_options: options.clone(),
             ..Default::default()
         };
         own.user_assigned_id = client_id.map(|id| UserAssignedId::ClientId(id.to_owned()));
         let found = ManagedIdentityCredential::new(Some(own));
-        found
-            .map(|credential| credential as Arc<dyn TokenCredential>)
-            .map_err(no("the managed identity"))
+        Ok(found.map_err(no("the managed identity"))?)
     };
-    let developer = || {
+    let developer = || -> Result<Found, TableError> {
         let found = DeveloperToolsCredential::new(None);
-        found
-            .map(|credential| credential as Arc<dyn TokenCredential>)
-            .map_err(no("the developer tools' login"))
+        Ok(found.map_err(no("the developer tools' login"))?)
     };
     match identity {
         Identity::Environment => principal(),
@@ -214,18 +256,54 @@ fn find(
         Identity::Managed => managed(),
         Identity::Developer => developer(),
         // Only a request for a token shows which of them exists.
-        Identity::Default => Ok(Arc::new(Chain(
-            [principal(), workload(), managed(), developer()]
-                .into_iter()
-                .flatten()
-                .collect(),
-        ))),
+        Identity::Default => {
+            let managed = managed().map(|credential| -> Found {
+                let (transport, credential) = (options.transport.clone(), credential);
+                Arc::new(IfThere(transport.unwrap_or_default(), credential))
+            });
+            let all = [principal(), workload(), managed, developer()];
+            Ok(Arc::new(Chain(
+                all.into_iter().flatten().collect(),
+                OnceLock::new(),
+            )))
+        }
     }
 }
 
-/// The first credential that gives a token.
+/// A managed identity that is asked only where a metadata service answers in time: elsewhere each
+/// attempt would wait for as long as a connection may take, and there are several.
 #[derive(Debug)]
-struct Chain(Vec<Arc<dyn TokenCredential>>);
+struct IfThere(Transport, Arc<dyn TokenCredential>);
+
+#[async_trait]
+impl TokenCredential for IfThere {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        // App services and functions name a service of their own.
+        if environment("IDENTITY_ENDPOINT").is_none() && environment("MSI_ENDPOINT").is_none() {
+            let mut probe = Request::new(METADATA.parse()?, Method::Get);
+            let context = Context::new();
+            let probed = timeout(PROBE, self.0.send(&context, &mut probe)).await;
+            // Any other answer comes from a proxy.
+            if !matches!(probed, Ok(Ok(answer)) if u16::from(answer.status()) < 500) {
+                return Err(no_token(format!(
+                    "no metadata service answers within {PROBE:?}"
+                )));
+            }
+        }
+        self.1.get_token(scopes, options).await
+    }
+}
+
+/// The first credential that gives a token; later tokens come from the same one.
+#[derive(Debug)]
+struct Chain(
+    Vec<Arc<dyn TokenCredential>>,
+    OnceLock<Arc<dyn TokenCredential>>,
+);
 
 #[async_trait]
 impl TokenCredential for Chain {
@@ -234,17 +312,20 @@ impl TokenCredential for Chain {
         scopes: &[&str],
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
+        if let Some(credential) = self.1.get() {
+            return credential.get_token(scopes, options).await;
+        }
         let mut why = Vec::new();
         for credential in &self.0 {
             match credential.get_token(scopes, options.clone()).await {
-                Ok(token) => return Ok(token),
+                Ok(token) => {
+                    self.1.get_or_init(|| Arc::clone(credential));
+                    return Ok(token);
+                }
                 Err(no) => why.push(no.to_string().lines().next().unwrap_or_default().to_owned()),
             }
         }
-        Err(azure_core::Error::with_message(
-            azure_core::error::ErrorKind::Credential,
-            format!("none was found: {}", why.join("; ")),
-        ))
+        Err(no_token(format!("none was found: {}", why.join("; "))))
     }
 }
 

@@ -25,10 +25,10 @@ use membership_provider::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::STORE;
-use crate::auth::{Credential, Identity};
+use crate::auth::{Credential, Identity, Tokens};
 use crate::batch::{self, Refusal};
 use crate::config::AzureTableConfig;
-use crate::error::{error, refused, unanswered, wrong};
+use crate::error::{self, error, refused, unanswered, wrong};
 use crate::keys;
 
 /// A transaction takes 100 operations. The version row is one, and a row that is inserted or
@@ -43,6 +43,8 @@ const VERSION: &str = "2019-02-02";
 /// The connection to one table.
 pub(crate) struct Client {
     pipeline: Pipeline,
+    /// None where a key or a signature authorizes requests.
+    tokens: Option<Tokens>,
     /// None where the application gave a transport.
     http: Option<Arc<Http>>,
     /// URL of the service, without a closing slash.
@@ -117,11 +119,8 @@ impl Client {
         };
         let default = Credential::Identity(Identity::Default);
         let credential = config.credential.as_ref().unwrap_or(&default);
-        let policies = credential.policies(
-            &config.account,
-            config.client_id.as_deref(),
-            &credential_options,
-        )?;
+        let tokens = credential.tokens(config.client_id.as_deref(), &credential_options)?;
+        let policies = credential.policies(&config.account);
         let pipeline = Pipeline::new(
             option_env!("CARGO_PKG_NAME"),
             option_env!("CARGO_PKG_VERSION"),
@@ -143,6 +142,7 @@ impl Client {
         };
         Ok(Self {
             pipeline,
+            tokens,
             http,
             table_url: format!("{service}/{}", config.table),
             service,
@@ -194,10 +194,10 @@ impl Client {
         Ok(Request::new(url, method))
     }
 
-    /// Sends one request.
+    /// Sends one request, once there is a token for it if it needs one.
     ///
     /// # Errors
-    /// When there is no answer. A refusal is an answer.
+    /// When there is no answer, or no token: then nothing was sent. A refusal is an answer.
     pub(crate) async fn send(
         &self,
         deadline: Instant,
@@ -207,6 +207,17 @@ impl Client {
         request.insert_header("dataserviceversion", "3.0");
         request.insert_header("maxdataserviceversion", "3.0;NetFx");
         request.insert_header("accept", "application/json;odata=minimalmetadata");
+        if let Some(tokens) = &self.tokens {
+            if request.url().scheme() != "https" {
+                return Err(error::without_tls(&self.endpoint));
+            }
+            let token = match timeout_at(deadline, tokens.current()).await {
+                Ok(token) => token.map_err(|why| error::no_token(&why, &self.endpoint))?,
+                Err(_) => return Err(error::late_token(self.timeout, &self.endpoint)),
+            };
+            let token = format!("Bearer {}", token.secret());
+            request.insert_header("authorization", token);
+        }
         let options = PipelineSendOptions {
             skip_checks: true,
             ..PipelineSendOptions::default()
@@ -223,6 +234,9 @@ impl Client {
             }
         };
         let (status, headers, body) = raw.deconstruct();
+        if let (Some(tokens), 401) = (&self.tokens, u16::from(status)) {
+            tokens.forget();
+        }
         let header =
             |name: &'static str| headers.get_optional_string(&HeaderName::from_static(name));
         let next = header("x-ms-continuation-nextpartitionkey").map(|partition| Next {

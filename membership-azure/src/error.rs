@@ -2,7 +2,7 @@
 
 use azure_core::error::ErrorKind;
 use membership_core::{Operation, TableError, TableErrorKind};
-use membership_provider::innermost;
+use membership_provider::{innermost, one_line};
 
 use crate::STORE;
 use crate::batch::Refusal;
@@ -81,17 +81,48 @@ pub(crate) fn refused(refusal: &Refusal, endpoint: &str) -> TableError {
     error(kind, format!("{said}{advice}"))
 }
 
+/// Tokens are secrets.
+pub(crate) fn without_tls(endpoint: &str) -> TableError {
+    wrong(format!(
+        "tokens of Entra ID are not sent to {endpoint}, which has no TLS: use https, or give the `account_key`"
+    ))
+}
+
+/// The credential gave no token, so nothing was sent to the table. Its message says why.
+pub(crate) fn no_token(failure: &azure_core::Error, endpoint: &str) -> TableError {
+    let causes = std::iter::successors(Some(failure as &dyn std::error::Error), |e| e.source());
+    // The service that gives tokens is away, which is no refusal.
+    let is_away = |kind: &ErrorKind| match kind {
+        ErrorKind::Connection | ErrorKind::Io => true,
+        ErrorKind::HttpResponse { status, .. } => matches!(u16::from(*status), 408 | 429 | 500..),
+        _ => false,
+    };
+    let mut causes = causes.filter_map(|e| e.downcast_ref::<azure_core::Error>());
+    let kind = match causes.any(|e| is_away(e.kind())) {
+        true => TableErrorKind::Unavailable,
+        false => TableErrorKind::PermissionDenied,
+    };
+    let (said, why) = (one_line(&failure.to_string()), innermost(failure));
+    error(
+        kind,
+        format!("no token of Entra ID for {endpoint}: {said} ({why})"),
+    )
+}
+
+/// The credential gave no token in time, so nothing was sent to the table.
+pub(crate) fn late_token(timeout: std::time::Duration, endpoint: &str) -> TableError {
+    let why = format!(
+        "no token of Entra ID for {endpoint} within {timeout:?}: name the one `credential` that exists, or give it more time with `operation_timeout`"
+    );
+    error(TableErrorKind::Unavailable, why)
+}
+
 /// A request without an answer. The source is not kept: it contains the URL, and that may contain a
 /// signature (clause T15).
 pub(crate) fn unanswered(failure: &azure_core::Error, endpoint: &str) -> TableError {
     // The innermost cause does not contain the URL.
     let why = innermost(failure);
     match failure.kind() {
-        // The credential's message says why. Nothing was sent to the table.
-        ErrorKind::Credential => error(
-            TableErrorKind::PermissionDenied,
-            format!("no token of Entra ID for {endpoint}: {failure}"),
-        ),
         ErrorKind::Connection if why.contains("certificate") => error(
             TableErrorKind::Configuration,
             format!(
@@ -102,9 +133,6 @@ pub(crate) fn unanswered(failure: &azure_core::Error, endpoint: &str) -> TableEr
             TableErrorKind::Unavailable,
             format!("{endpoint} cannot be reached ({why})"),
         ),
-        ErrorKind::Other if why.contains("non-TLS") => wrong(format!(
-            "tokens of Entra ID are not sent to {endpoint}, which has no TLS: use https, or give the `account_key`"
-        )),
         _ => error(
             TableErrorKind::OutcomeUnknown,
             format!("{endpoint} did not answer ({why})"),
