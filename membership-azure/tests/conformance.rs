@@ -5,15 +5,14 @@ mod support;
 
 use conformance_tests::Suite;
 use conformance_tests::helpers::passes;
-use conformance_tests::servers::ServerBackend;
-use support::{AzureStore, SECRET, server};
+use support::{AzureStore, backend, server};
 
 /// With fewer rounds: Azurite is one thread of JavaScript that scans every entity of a table for
 /// each query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn azure_table() {
-    let backend = ServerBackend::new("azure-table", AzureStore, server().await).secret(SECRET);
-    passes(Suite::new(backend).effort_unless_soak(|effort| effort.commits = 600)).await;
+    passes(Suite::new(backend(server().await)).effort_unless_soak(|effort| effort.commits = 600))
+        .await;
 }
 
 /// Does nothing unless it is the process that the suite kills.

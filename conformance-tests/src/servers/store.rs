@@ -67,6 +67,7 @@ pub trait Store: Sized + Send + Sync + 'static {
     }
 
     /// Whether an external server, of which only the URL is known, can be reached through a proxy.
+    /// It cannot where the URL has a name in place of the server's address.
     fn proxies_external(&self) -> bool {
         false
     }

@@ -382,7 +382,7 @@ async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
     let blue = cluster("others");
     let (table, shell) = (
         table(server.url(), &blue).await,
-        Shell::of(server.url(), &blue),
+        Shell::of(server.url(), &blue).unwrap(),
     );
     initialize(&table).await.unwrap();
     let CommitOutcome::Committed(_) = table.commit(&joins(&read(&table).await, 1)).await.unwrap()
@@ -485,7 +485,7 @@ async fn a_table_of_orleans_is_left_alone() {
     let blue = cluster("orleans");
     let (table, shell) = (
         table(server.url(), &blue).await,
-        Shell::of(server.url(), &blue),
+        Shell::of(server.url(), &blue).unwrap(),
     );
     initialize(&table).await.unwrap();
     let theirs = |n: u64| {
@@ -519,7 +519,7 @@ async fn a_commit_to_a_deleted_table_is_not_applied() {
     let url = server
         .url()
         .replace("/membership?", &format!("/gone{:x}?", std::process::id()));
-    let (table, shell) = (table(&url, &blue).await, Shell::of(&url, &blue));
+    let (table, shell) = (table(&url, &blue).await, Shell::of(&url, &blue).unwrap());
     initialize(&table).await.unwrap();
     let base = read(&table).await;
     let name = format!("Tables('gone{:x}')", std::process::id());
@@ -529,7 +529,8 @@ async fn a_commit_to_a_deleted_table_is_not_applied() {
             &format!("/{name}?"),
         ),
         &blue,
-    );
+    )
+    .unwrap();
     let (status, _, said) = service
         .ask(reqwest::Method::DELETE, "", "", None, &[])
         .await

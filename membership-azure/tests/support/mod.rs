@@ -6,7 +6,8 @@ pub mod shell;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{ServerBackend, Store};
+use conformance_tests::helpers::blue;
+use conformance_tests::servers::{ServerBackend, Servers, Store};
 use conformance_tests::{Capability, Reason, RoundTrips, Stop};
 use membership_azure::{AzureTable, AzureTableConfig};
 use membership_core::{ClusterName, MembershipTable, TableError};
@@ -34,7 +35,8 @@ impl Store for AzureStore {
     }
 
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Shell, Stop> {
-        Ok(Shell::of(&backend.url(), cluster))
+        let shell = Shell::of(&backend.url(), cluster);
+        shell.ok_or_else(|| Stop::failed("the URL has no account key"))
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
@@ -61,6 +63,26 @@ impl Store for AzureStore {
 
     fn proxies_external(&self) -> bool {
         true
+    }
+}
+
+/// The suite's backend on these servers. Without the account's key there is only the table's own
+/// client.
+pub fn backend(servers: impl Servers) -> ServerBackend<AzureStore> {
+    let has_key = Shell::of(&servers.url(), &blue()).is_some();
+    let backend = ServerBackend::new("azure-table", AzureStore, servers).secret(SECRET);
+    let past_the_contract = [
+        Capability::RawAccess,
+        Capability::Wipe,
+        Capability::SaveAndRestore,
+    ];
+    match has_key {
+        true => backend,
+        false => past_the_contract
+            .into_iter()
+            .fold(backend, |backend, what| {
+                backend.without(what, Reason::OnlyAddress)
+            }),
     }
 }
 

@@ -6,14 +6,14 @@ use azure_core::hmac::hmac_sha256;
 use azure_core::time::{OffsetDateTime, to_rfc7231};
 use conformance_tests::Stop;
 use conformance_tests::servers::{RawAccess, VersionRowFields};
-use membership_core::ClusterName;
+use membership_core::{ClusterName, ConnectionString};
 use membership_testbed::suite::escaped;
 use serde_json::{Map, Value};
 
 /// One partition, under the account's key.
 pub struct Shell {
     http: reqwest::Client,
-    endpoint: String,
+    pub endpoint: String,
     account: String,
     key: Secret,
     table: String,
@@ -30,26 +30,28 @@ fn in_address(text: &str) -> String {
 }
 
 impl Shell {
-    /// For `azure-table://account/table?endpoint=…&account_key=…`.
-    pub fn of(url: &str, cluster: &ClusterName) -> Self {
-        let (place, options) = url.split_once('?').unwrap();
-        let (account, table) = place.split_once("://").unwrap().1.split_once('/').unwrap();
+    /// For `azure-table://account/table?account_key=…`, perhaps with an `endpoint`. None for a URL
+    /// without the key.
+    pub fn of(url: &str, cluster: &ClusterName) -> Option<Self> {
+        let url = ConnectionString::parse("test", &["azure-table"], url).unwrap();
         let option = |name: &str| {
+            let mut options = url.options.iter();
             options
-                .split('&')
-                .find_map(|one| one.strip_prefix(name))
-                .unwrap_or_default()
-                .to_owned()
+                .find(|option| option.name() == name)
+                .map(|option| option.text().to_owned())
         };
+        let account = url.hosts[0].0.clone();
+        let key = url.password.clone().or_else(|| option("account_key"))?;
+        let public = || format!("https://{account}.table.core.windows.net");
         let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        Self {
+        Some(Self {
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
-            endpoint: option("endpoint="),
-            account: account.to_owned(),
-            key: Secret::new(option("account_key=")),
-            table: table.to_owned(),
+            endpoint: option("endpoint").unwrap_or_else(public),
+            account,
+            key: Secret::new(key),
+            table: url.path.unwrap_or_else(|| "membership".to_owned()),
             partition: cluster.store_key(),
-        }
+        })
     }
 
     /// Any request below the table's address; returns status, headers, body.
