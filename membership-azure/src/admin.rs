@@ -6,10 +6,10 @@ use membership_core::{InitializeRequest, TableError, TableErrorKind};
 use tokio::time::{Instant, sleep};
 
 use crate::batch::{Action, Outcome, Properties, Step, quoted};
-use crate::client::Inner;
+use crate::client::{Client, Inner};
 use crate::codec::{self, Entity, Version, no_version_row};
 use crate::error::{error, no_etag};
-use crate::keys::{self, CELL, VERSION};
+use crate::keys::{self, CELL, ROWS_ONLY, VERSION};
 use crate::requests::Single;
 
 /// How often a request is tried that others may be making at the same time. Each failure means that
@@ -20,10 +20,10 @@ const CHUNK: usize = 99;
 
 /// The beginning of a partition.
 #[derive(Default)]
-struct Found {
-    version: Option<Entity>,
+pub(crate) struct Found {
+    pub(crate) version: Option<Entity>,
     /// The key of any row.
-    stray: Option<String>,
+    pub(crate) stray: Option<String>,
     no_table: bool,
 }
 
@@ -40,7 +40,7 @@ impl Inner {
         let deadline = client.deadline();
         let row = request.version_row();
         for attempt in 0..COLLISIONS {
-            let found = self.find(deadline).await?;
+            let found = client.find(deadline, &self.partition).await?;
             if found.no_table {
                 client.create_table(deadline).await?;
             }
@@ -93,7 +93,7 @@ impl Inner {
         let (client, partition) = (&self.client, &self.partition);
         let mut marked = false;
         for attempt in 0..COLLISIONS {
-            let found = self.find(client.deadline()).await?;
+            let found = client.find(client.deadline(), partition).await?;
             let Some(version) = found.version else {
                 if found.no_table || self.sweep(None).await?.is_some() {
                     return Ok(());
@@ -143,31 +143,6 @@ impl Inner {
         Err(error(TableErrorKind::Busy, why))
     }
 
-    /// The version row, or any row.
-    async fn find(&self, deadline: Instant) -> Result<Found, TableError> {
-        let filter = format!("PartitionKey eq '{}'", quoted(&self.partition));
-        let (mut found, mut next) = (Found::default(), None);
-        loop {
-            // The cell, the version row, and one more: a row, if there is one.
-            let query = self
-                .client
-                .query(deadline, &filter, None, Some(3), next.as_ref());
-            let page = query.await?;
-            found.no_table = page.no_table;
-            for entity in page.entities {
-                if entity.row_key == VERSION {
-                    found.version = Some(entity);
-                } else if keys::is_row(&entity.row_key) {
-                    found.stray = Some(keys::row_name(&entity.row_key));
-                }
-            }
-            next = page.next;
-            if found.version.is_some() || found.stray.is_some() || next.is_none() {
-                return Ok(found);
-            }
-        }
-    }
-
     /// Removes everything but the version row, on the condition of its ETag if one is given.
     /// Returns the ETag after that (empty without one); none if another caller changed the version
     /// row.
@@ -211,6 +186,35 @@ impl Inner {
             // Removed entities are not found again: after a page with entities the next page is the
             // first one.
             next = page.next.filter(|_| page.entities.is_empty());
+        }
+    }
+}
+
+impl Client {
+    /// The version row, or any row.
+    pub(crate) async fn find(
+        &self,
+        deadline: Instant,
+        partition: &str,
+    ) -> Result<Found, TableError> {
+        let filter = format!("PartitionKey eq '{}'{ROWS_ONLY}", quoted(partition));
+        let (mut found, mut next) = (Found::default(), None);
+        loop {
+            // The cell, the version row, and one more: a row, if there is one.
+            let query = self.query(deadline, &filter, None, Some(3), next.as_ref());
+            let page = query.await?;
+            found.no_table = page.no_table;
+            for entity in page.entities {
+                if entity.row_key == VERSION {
+                    found.version = Some(entity);
+                } else if keys::is_row(&entity.row_key) {
+                    found.stray = Some(keys::row_name(&entity.row_key));
+                }
+            }
+            next = page.next;
+            if found.version.is_some() || found.stray.is_some() || next.is_none() {
+                return Ok(found);
+            }
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::client::{Inner, LIMITS, Read};
 use crate::codec::{self, Base, Version, no_version_row};
 use crate::error::{error, no_etag};
 use crate::keys::{self, HEARTBEAT, VERSION};
-use crate::read::Since;
 
 /// How often a commit is sent again within one call, after answers that were certainly no commits.
 const COLLISIONS: usize = 8;
@@ -148,7 +147,7 @@ impl Inner {
     ) -> Result<(Version, Option<Snapshot>), TableError> {
         let reader = self.reader(deadline, None, false);
         if let Some(base) = self.base(&request.expected)
-            && let Since::Unchanged(read) | Since::Changed(read) = reader.since(&base.read).await?
+            && let Some(read) = reader.since(&base.read).await?
         {
             self.remember(base.changed(read.clone()));
             let version = Version {

@@ -1,7 +1,8 @@
 //! Names of partitions, entities and properties.
 //!
 //! A cluster is one partition. In the order of row keys: `!cell` (the cluster's cell), `!version`
-//! (the version row), the rows under their silos' names, and `~heartbeat:` with the same names.
+//! (the version row), `!~heartbeat:` with the names of silos, and the rows under these names. So a
+//! read without rows is one range, which the service reads without looking at the rest.
 
 use membership_core::ClusterName;
 
@@ -10,10 +11,16 @@ pub(crate) const VERSION: &str = "!version";
 /// The row key of the cluster's cell.
 pub(crate) const CELL: &str = "!cell";
 /// The prefix of heartbeats, before the row key of their row.
-pub(crate) const HEARTBEAT: &str = "~heartbeat:";
-/// All rows come before this, all heartbeats after it: row keys of rows that begin with `~`
-/// continue with a hexadecimal digit.
+pub(crate) const HEARTBEAT: &str = "!~heartbeat:";
+/// Cell, version row and heartbeats come before this, and all rows that this crate writes after it.
+pub(crate) const AFTER_HEARTBEATS: &str = "!~heartbeat;";
+/// All rows come before this: row keys of rows that begin with `~` continue with a hexadecimal
+/// digit.
 pub(crate) const AFTER_ROWS: &str = "~h";
+
+/// The part of a filter that leaves out heartbeats, and foreign entities behind the rows.
+pub(crate) const ROWS_ONLY: &str =
+    " and (RowKey lt '!~heartbeat:' or RowKey ge '!~heartbeat;') and RowKey lt '~h'";
 
 /// The property with the version at which a row was written, as text of one length, so that filters
 /// can compare it.
@@ -53,7 +60,8 @@ pub(crate) fn written_at(version: u64) -> String {
 
 /// Whether an entity with this row key is a row.
 pub(crate) fn is_row(row_key: &str) -> bool {
-    row_key != VERSION && row_key != CELL && row_key < AFTER_ROWS
+    let is_heartbeat = row_key.starts_with(HEARTBEAT);
+    row_key != VERSION && row_key != CELL && !is_heartbeat && row_key < AFTER_ROWS
 }
 
 /// The row key of a row's heartbeat.
@@ -145,7 +153,7 @@ mod tests {
             "~41",
             "!version",
             "!cell",
-            "~heartbeat:x",
+            "!~heartbeat:x",
             "rowkey:",
             "rowkey:a",
             "rowkey:~",
@@ -165,7 +173,11 @@ mod tests {
                         .all(|b| b.is_ascii_graphic() && !b"/\\#?%'!".contains(&b)),
                     "{row}"
                 );
-                assert!(row.as_str() < AFTER_ROWS, "{row} is not among the rows");
+                let is_among_rows = (AFTER_HEARTBEATS..AFTER_ROWS).contains(&row.as_str());
+                assert!(
+                    row.is_empty() || is_among_rows,
+                    "{row} is not among the rows"
+                );
             }
         }
         assert_eq!(

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::{
-    Heartbeat, Heartbeats, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot,
-    TableError, TableErrorKind, VersionToken,
+    Heartbeat, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot, TableError,
+    TableErrorKind, VersionToken,
 };
 use membership_provider::{FullRead, StoredHeartbeats, stored_heartbeat};
 use tokio::time::{Instant, sleep};
@@ -16,22 +16,12 @@ use crate::client::{Client, Inner, Next, Read};
 use crate::codec::{Base, Entity, Version, no_version_row};
 use crate::error::error;
 use crate::fence::{Draft, is_after, leads_to};
-use crate::keys::{self, AFTER_ROWS, CELL, HEARTBEAT, VERSION, WRITTEN_AT, is_row};
+use crate::keys::{self, AFTER_HEARTBEATS, HEARTBEAT, VERSION, WRITTEN_AT, is_row};
 
 /// How often a full read starts over. Each time rows were removed faster than a page was read.
 const RESTARTS: usize = 8;
 /// How many queries follow the last page until no row of a half-visible commit is left.
 const REPAIRS: usize = 16;
-
-/// The result of an incremental read.
-#[derive(Debug)]
-pub(crate) enum Since {
-    /// There was no commit since.
-    Unchanged(Read),
-    Changed(Read),
-    /// The known version is too old to show the changes: read everything.
-    Unknown,
-}
 
 /// What a read reads.
 pub(crate) struct Reader<'a> {
@@ -69,37 +59,35 @@ impl Inner {
         }
         let deadline = self.client.deadline();
         let reader = self.reader(deadline, request.known.as_ref(), request.heartbeats);
-        let wanted = |heartbeats| request.heartbeats.then_some(heartbeats);
-        let answer = |read: Read| ReadAnswer::Snapshot {
-            heartbeats: request.heartbeats.then_some(read.heartbeats),
-            snapshot: read.snapshot,
-        };
         if let Some(known) = &request.known {
+            let (version, stored) = reader.version_and_heartbeats().await?;
+            let base = self.base(known);
+            let shown = |rows: Option<&Rows>| request.heartbeats.then(|| stored.shown(rows));
+            if version.row.version == known.version() {
+                let rows = base.as_ref().map(|base| &base.read.snapshot.rows);
+                return Ok(ReadAnswer::Unchanged {
+                    heartbeats: shown(rows),
+                });
+            }
             // A caller that knows a version gets the changes since, if this handle has it as well.
-            if let Some(base) = self.base(known) {
-                match reader.since(&base.read).await? {
-                    Since::Unchanged(read) => {
-                        let heartbeats = wanted(read.heartbeats);
-                        return Ok(ReadAnswer::Unchanged { heartbeats });
-                    }
-                    Since::Changed(read) => {
-                        self.remember(base.changed(read.clone()));
-                        return Ok(answer(read));
-                    }
-                    Since::Unknown => {}
-                }
-            } else {
-                let (version, heartbeats) = reader.version_and_heartbeats().await?;
-                if version.row.version == known.version() {
-                    let heartbeats = wanted(heartbeats);
-                    return Ok(ReadAnswer::Unchanged { heartbeats });
-                }
+            if let Some(base) = base
+                && let Some(read) = reader.since(&base.read).await?
+            {
+                self.remember(base.changed(read.clone()));
+                let heartbeats = shown(Some(&read.snapshot.rows));
+                return Ok(ReadAnswer::Snapshot {
+                    snapshot: read.snapshot,
+                    heartbeats,
+                });
             }
         }
         let begun = Instant::now();
         let read = reader.all().await?;
         self.remember(FullRead::begun(begun, read.clone()));
-        Ok(answer(read))
+        Ok(ReadAnswer::Snapshot {
+            heartbeats: request.heartbeats.then_some(read.heartbeats),
+            snapshot: read.snapshot,
+        })
     }
 
     /// # Errors
@@ -121,19 +109,8 @@ impl Reader<'_> {
     }
 
     /// The part of a filter that leaves out heartbeats, unless they are wanted.
-    fn rows_only(&self) -> String {
-        match self.heartbeats {
-            true => String::new(),
-            false => format!(" and RowKey lt '{AFTER_ROWS}'"),
-        }
-    }
-
-    /// The part of a filter that adds heartbeats, if they are wanted.
-    fn and_heartbeats(&self, wanted: bool) -> String {
-        match wanted {
-            true => format!(" or RowKey ge '{HEARTBEAT}' or RowKey eq '{CELL}'"),
-            false => String::new(),
-        }
+    fn rows_only(&self) -> &'static str {
+        if self.heartbeats { "" } else { keys::ROWS_ONLY }
     }
 
     /// The version row and all rows that were written after a version, and what `more` adds.
@@ -173,7 +150,7 @@ impl Reader<'_> {
 
     /// All pages; none if the read must start over.
     async fn all_pages(&self) -> Result<Option<Draft>, TableError> {
-        let filter = self.filter(&self.rows_only());
+        let filter = self.filter(self.rows_only());
         let query = self.client.query(self.deadline, &filter, None, None, None);
         let page = query.await?;
         let Some(version) = version_row(&page.entities) else {
@@ -183,8 +160,8 @@ impl Reader<'_> {
                 .filter(|entity| is_row(&entity.row_key));
             let stray = rows.next().map(|entity| keys::row_name(&entity.row_key));
             if page.next.is_some() {
-                // The page ended before the version row.
-                return self.all_pages_after_version(stray.as_deref()).await;
+                // The page ended before the version row, or before the first row.
+                return self.all_pages_after_version().await;
             }
             return Err(no_version_row(stray.as_deref(), self.known));
         };
@@ -203,16 +180,12 @@ impl Reader<'_> {
     }
 
     /// The same if the first page came without the version row, which is then read first.
-    async fn all_pages_after_version(
-        &self,
-        stray: Option<&str>,
-    ) -> Result<Option<Draft>, TableError> {
-        let filter = self.filter(&format!(" and RowKey eq '{VERSION}'"));
-        let (entities, _) = self.followed(&filter, None).await?;
-        let Some(version) = entities.first() else {
-            return Err(no_version_row(stray, self.known));
+    async fn all_pages_after_version(&self) -> Result<Option<Draft>, TableError> {
+        let found = self.client.find(self.deadline, self.partition).await?;
+        let Some(version) = found.version else {
+            return Err(no_version_row(found.stray.as_deref(), self.known));
         };
-        let mut draft = Draft::new(version, self.known)?;
+        let mut draft = Draft::new(&version, self.known)?;
         let whole = self.go_on(&mut draft, String::new()).await?;
         Ok(whole.then_some(draft))
     }
@@ -271,54 +244,47 @@ impl Reader<'_> {
         }
     }
 
-    /// The changes since a snapshot that this handle has, and all heartbeats if they are wanted.
-    pub(crate) async fn since(&self, base: &Read) -> Result<Since, TableError> {
+    /// The table by the changes since a snapshot that this handle has, with the heartbeats of that
+    /// snapshot. None where it is too old to show the changes: read everything.
+    pub(crate) async fn since(&self, base: &Read) -> Result<Option<Read>, TableError> {
         let mut draft = Draft::of(base);
-        let mut has_heartbeats = false;
         for repair in 0..REPAIRS {
             wait_for_commit(repair).await;
-            let more = self.and_heartbeats(self.heartbeats && !has_heartbeats);
-            let filter = self.changes_since(draft.version.version, &more);
+            let filter = self.changes_since(draft.version.version, "");
             let (entities, _) = self.followed(&filter, None).await?;
             let Some(version) = version_row(&entities) else {
                 return Err(no_version_row(None, self.known));
             };
             let now = Draft::new(version, self.known)?;
             if !leads_to(&draft.version, &now.version) {
-                return Ok(Since::Unknown);
+                return Ok(None);
             }
-            if self.heartbeats && !has_heartbeats {
-                draft.heartbeats = StoredHeartbeats::default();
-                has_heartbeats = true;
-            }
-            let same = now.version.version == base.snapshot.version();
             draft.advance(now, &entities, &self.seen);
             if draft.torn {
                 continue;
             }
             if draft.unsure || draft.surplus() != base.surplus {
-                return Ok(Since::Unknown);
+                return Ok(None);
             }
-            let read = finished(draft, base.surplus);
-            return Ok(match same {
-                true => Since::Unchanged(read),
-                false => Since::Changed(read),
-            });
+            return Ok(Some(finished(draft, base.surplus)));
         }
-        Ok(Since::Unknown)
+        Ok(None)
     }
 
     /// The version row, and all heartbeats if they are wanted; not the rows.
-    pub(crate) async fn version_and_heartbeats(&self) -> Result<(Version, Heartbeats), TableError> {
-        let more = self.and_heartbeats(self.heartbeats);
-        let filter = self.filter(&format!(" and (RowKey eq '{VERSION}'{more})"));
+    pub(crate) async fn version_and_heartbeats(
+        &self,
+    ) -> Result<(Version, StoredHeartbeats), TableError> {
+        let filter = self.filter(&match self.heartbeats {
+            true => format!(" and RowKey lt '{AFTER_HEARTBEATS}'"),
+            false => format!(" and RowKey eq '{VERSION}'"),
+        });
         let (entities, _) = self.followed(&filter, None).await?;
         let version = version_row(&entities).ok_or_else(|| no_version_row(None, self.known))?;
         let mut draft = Draft::new(version, self.known)?;
         draft.take(&entities, &self.seen);
-        let heartbeats = draft.heartbeats.shown(None);
         let (row, base) = (draft.version, draft.base);
-        Ok((Version { row, base }, heartbeats))
+        Ok((Version { row, base }, draft.heartbeats))
     }
 
     /// The version row and one row with its heartbeat.

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::support::shell::{Shell, row_key};
 use crate::support::{SECRET, server};
 
-fn cluster(name: &str) -> ClusterName {
+pub fn cluster(name: &str) -> ClusterName {
     let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
     ClusterName::new(format!("{name}-{nanos:x}"), "blue").unwrap()
 }
@@ -30,7 +30,7 @@ fn entry(n: u16) -> MembershipEntry {
     )
 }
 
-async fn table(url: &str, cluster: &ClusterName) -> AzureTable {
+pub async fn table(url: &str, cluster: &ClusterName) -> AzureTable {
     let config = AzureTableConfig::from_url(url).unwrap();
     AzureTable::connect(
         config.operation_timeout(Duration::from_secs(20)),
