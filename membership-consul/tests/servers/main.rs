@@ -8,5 +8,6 @@ mod support;
 mod addresses;
 mod hints;
 mod layout;
+mod quiet;
 mod several;
 mod tokens;
