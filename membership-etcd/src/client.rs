@@ -144,7 +144,7 @@ impl Inner {
         let (held, revision) = (answer.succeeded, answer.header.revision);
         let operations = if held { &txn.success } else { &txn.failure };
         // Without a comparison, none can fail.
-        if answer.answers() != operations.len() || (txn.compare.is_empty() && !held) {
+        if !answer.is_of(operations) || (txn.compare.is_empty() && !held) {
             let writes = purpose == Purpose::Write;
             return Err(unanswered(STORE, writes, "its answer is not one of etcd's"));
         }

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The paths of requests.
@@ -279,29 +280,45 @@ pub(crate) struct TxnAnswer {
     responses: Vec<OpAnswer>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct OpAnswer {
-    response_range: Option<Found>,
+/// The answer to one operation.
+#[derive(Debug, Deserialize)]
+enum OpAnswer {
+    #[serde(rename = "response_range")]
+    Range(Found),
+    #[serde(rename = "response_put")]
+    Put(IgnoredAny),
+    #[serde(rename = "response_delete_range")]
+    DeleteRange(IgnoredAny),
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 struct Found {
+    #[serde(default)]
     kvs: Vec<Pair>,
+    /// How many keys the range has.
+    #[serde(default, deserialize_with = "number")]
+    count: i64,
 }
 
 impl TxnAnswer {
-    /// How many operations it answers.
-    pub(crate) fn answers(&self) -> usize {
-        self.responses.len()
+    /// Whether it answers these operations, and lacks nothing.
+    pub(crate) fn is_of(&self, operations: &[Op]) -> bool {
+        let answers = |(answer, asked): (&OpAnswer, &Op)| match (answer, asked) {
+            (OpAnswer::Range(found), Op::Range(_)) => !found.kvs.is_empty() || found.count == 0,
+            (OpAnswer::Put(_), Op::Put(_)) => true,
+            (OpAnswer::DeleteRange(_), Op::DeleteRange(_)) => true,
+            _ => false,
+        };
+        let same = self.responses.len() == operations.len();
+        same && self.responses.iter().zip(operations).all(answers)
     }
 
     /// The result of each range, in order.
     pub(crate) fn ranges(self) -> impl Iterator<Item = Vec<Pair>> {
-        self.responses
-            .into_iter()
-            .map(|answer| answer.response_range.unwrap_or_default().kvs)
+        self.responses.into_iter().map(|answer| match answer {
+            OpAnswer::Range(found) => found.kvs,
+            OpAnswer::Put(_) | OpAnswer::DeleteRange(_) => Vec::new(),
+        })
     }
 }
 
@@ -314,9 +331,10 @@ pub(crate) struct Done {
 
 /// A key with its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
 pub(crate) struct Pair {
     pub(crate) key: Bytes,
+    /// An empty one is left out.
+    #[serde(default)]
     pub(crate) value: Bytes,
     /// The revision that last changed it.
     #[serde(deserialize_with = "number")]
@@ -445,10 +463,13 @@ mod tests {
             {"key":"YQ==","create_revision":"2","mod_revision":"9","version":"1"},{"key":"Yg==","mod_revision":8,"value":"/w=="}],"count":"2"}},
             {"response_put":{}},{"response_range":{}}]}"#;
         let answer: TxnAnswer = serde_json::from_str(text).unwrap();
-        assert_eq!(
-            (answer.succeeded, answer.header.revision, answer.answers()),
-            (false, 9, 3)
-        );
+        assert_eq!((answer.succeeded, answer.header.revision), (false, 9));
+        let asked = [
+            Op::get("a".into()),
+            Op::put("b".into(), "c"),
+            Op::key("b".into()),
+        ];
+        assert!(answer.is_of(&asked) && !answer.is_of(&asked[..2]));
         let ranges: Vec<Vec<Pair>> = answer.ranges().collect();
         let keys: Vec<(String, String, i64)> = ranges[0]
             .iter()
@@ -470,6 +491,7 @@ mod tests {
         for nonsense in [
             r#"{"header":{"revision":"3"},"responses":[{"response_range":{"kvs":[{"key":"%"}]}}]}"#,
             r#"{"header":{"revision":"3"},"responses":7}"#,
+            r#"{"header":{"revision":"3"},"responses":[{}]}"#,
             r#"{"header":{},"succeeded":true}"#,
             r#"{"succeeded":true}"#,
             "{}",

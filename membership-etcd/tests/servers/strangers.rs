@@ -127,6 +127,27 @@ async fn a_foreign_answer_is_no_empty_table_and_no_success() {
     }
 }
 
+/// What is missing in a damaged answer is not read as an empty range.
+#[tokio::test]
+async fn a_damaged_answer_is_no_empty_table() {
+    for each in [
+        "{}",
+        r#"{"response_put":{}}"#,
+        r#"{"response_range":{"header":{},"count":"4"}}"#,
+        r#"{"response_range":{"kvs":[{"value":"YQ==","mod_revision":"3"}],"count":"1"}}"#,
+        r#"{"response_range":{"kvs":[{"key":"YQ==","value":"YQ=="}],"count":"1"}}"#,
+    ] {
+        // A read asks for the version row, the rows and the heartbeats.
+        let said = format!(
+            r#"{{"header":{{"revision":"7"}},"succeeded":true,"responses":[{each},{each},{each}]}}"#
+        );
+        let stranger = Stranger::saying(Some(said.leak())).await;
+        let table = connect(&format!("etcd://{}", stranger.at)).await.unwrap();
+        let kind = read_kind(&table, None).await;
+        assert_eq!(kind, Err(TableErrorKind::Unavailable), "{each}");
+    }
+}
+
 #[tokio::test]
 async fn a_late_heartbeat_does_not_replace_a_newer_one() {
     let server = server(&[]).await;
