@@ -72,7 +72,8 @@ impl ConsulConfig {
     }
 
     /// Reads `consul://[:token@][host[:port],…][/prefix][?option=value&…]`, or `consul+https://`
-    /// for TLS. Without a host it is this machine's agent; without a prefix `membership`. Options:
+    /// for TLS. Without a host it is that of `CONSUL_HTTP_ADDR` and `CONSUL_HTTP_SSL`, or this
+    /// machine's agent; without a prefix `membership`. Options:
     /// `token_file`, `datacenter`, `namespace`, `partition`, `tls_ca`, `tls_cert`, `tls_key`,
     /// `operation_timeout`, `connect_timeout`. `%hh` is a byte.
     ///
@@ -225,6 +226,22 @@ impl ConsulConfig {
     ) -> Result<Self, TableError> {
         let mut config = self.clone();
         let of = |name: &str| variable(name).filter(|value| !value.is_empty());
+        // As the program `consul` reads them, whose default is port 8500 also with TLS.
+        let tls = of("CONSUL_HTTP_SSL")
+            .is_some_and(|on| matches!(&*on, "1" | "t" | "T" | "true" | "TRUE" | "True"));
+        let agent = || tls.then(|| format!("{DEFAULT_HOST}:{HTTP_PORT}"));
+        if config.servers.is_empty()
+            && let Some(address) = of("CONSUL_HTTP_ADDR").or_else(agent)
+        {
+            let (scheme, host) = address.split_once("://").unwrap_or(("http", &address));
+            if !matches!(scheme, "http" | "https") {
+                return Err(wrong(
+                    "CONSUL_HTTP_ADDR leads to no server by HTTP: write host and port into it, or into the URL",
+                ));
+            }
+            config.https |= tls || scheme == "https";
+            config.servers = vec![host.trim_end_matches('/').to_owned()];
+        }
         if config.token.is_none() {
             config.token = match (of("CONSUL_HTTP_TOKEN"), of("CONSUL_HTTP_TOKEN_FILE")) {
                 (Some(token), _) => Some(token),

@@ -292,3 +292,56 @@ async fn requests_above_the_limit_are_reported() {
     );
     assert_eq!(read(&table).await.0.token, token);
 }
+
+/// The variable with which a test starts itself again, in an environment that names the server.
+const CHILD: &str = "MEMBERSHIP_TEST_CONSUL_URL_WITHOUT_HOST";
+
+/// As the program `consul` does, where the URL names no host.
+#[tokio::test]
+async fn the_server_of_the_environment_is_used() {
+    let server = server().await;
+    let at = server.address().to_string();
+    let url = format!("consul://:{SECRET}@");
+    let says = |url: &str, variables: &[(&str, &str)]| {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "addresses::child_without_a_host", "--nocapture"]);
+        child.env(CHILD, url).envs(variables.iter().copied());
+        let said = child.output().unwrap();
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8_lossy(&said.stderr).into_owned()
+    };
+    let address = |text: &str| [("CONSUL_HTTP_ADDR", text.to_owned())];
+    for text in [at.clone(), format!("http://{at}"), format!("http://{at}/")] {
+        let said = says(
+            &url,
+            &address(&text).each_ref().map(|(n, v)| (*n, v.as_str())),
+        );
+        assert!(said.contains("it is there"), "{text}: {said}");
+    }
+    // A host in the URL comes first.
+    let other = format!("{url}{at}");
+    let said = says(&other, &[("CONSUL_HTTP_ADDR", "127.0.0.1:1")]);
+    assert!(said.contains("it is there"), "{said}");
+    // The server does not speak TLS.
+    for (text, ssl) in [(format!("https://{at}"), "0"), (at.clone(), "true")] {
+        let said = says(
+            &url,
+            &[("CONSUL_HTTP_ADDR", &text), ("CONSUL_HTTP_SSL", ssl)],
+        );
+        assert!(said.contains("TLS"), "{text} {ssl}: {said}");
+    }
+    let said = says(&url, &[("CONSUL_HTTP_ADDR", "unix:///run/consul.sock")]);
+    assert!(said.contains("CONSUL_HTTP_ADDR"), "{said}");
+}
+
+/// Does nothing unless it is the process above.
+#[tokio::test]
+async fn child_without_a_host() {
+    let Ok(url) = std::env::var(CHILD) else {
+        return;
+    };
+    match connect(&url).await {
+        Ok(_) => eprintln!("it is there"),
+        Err(error) => eprintln!("{error}"),
+    }
+}
