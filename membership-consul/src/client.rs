@@ -6,6 +6,7 @@
 //! unknown is sent again for half of the timeout: servers check the token first, and may not know
 //! it yet while a leader is new.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,8 +19,8 @@ use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
 use crate::STORE;
-use crate::config::ConsulConfig;
-use crate::error::{error, has_no_leader, knows_no_token, refused, wrong};
+use crate::config::{ConsulConfig, header_in};
+use crate::error::{error, has_no_leader, is_about_permissions, knows_no_token, refused, wrong};
 use crate::hints::BlockingQuery;
 use crate::keys::{Keys, path};
 use crate::txn::MAX_OPERATIONS;
@@ -124,6 +125,11 @@ impl Answer {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
+
+    /// Transactions are refused with the status of a conflict.
+    fn is_denied(&self) -> bool {
+        self.status == 403 || self.status == 409 && is_about_permissions(&self.text())
+    }
 }
 
 /// Requests to the servers.
@@ -131,7 +137,9 @@ pub(crate) struct Client {
     pub(crate) http: Replaceable<reqwest::Client>,
     scheme: &'static str,
     servers: Vec<Endpoint>,
-    token: Option<HeaderValue>,
+    token: Replaceable<Option<HeaderValue>>,
+    /// Where the token is from.
+    token_file: Option<PathBuf>,
     /// Datacenter, namespace and partition, as the end of a query.
     parameters: String,
     /// The server that is asked first: the one that answered last.
@@ -154,7 +162,8 @@ impl Client {
             http: Replaceable::new(config.http_client()?),
             scheme: config.scheme(),
             servers: config.endpoints(),
-            token: config.header()?,
+            token: Replaceable::new(config.header()?),
+            token_file: config.token_file.clone(),
             parameters,
             turn: AtomicUsize::new(0),
             timeout: config.timeouts.operation(),
@@ -215,7 +224,13 @@ impl Client {
             let next = |client: &Self| client.turn.store((server + 1) % servers, Ordering::Relaxed);
             n += 1;
             failed += 1;
-            match timeout_at(by, self.send(server, request)).await {
+            let token = self.token.current();
+            match timeout_at(by, self.send(server, request, token.as_ref())).await {
+                // Refused as a whole, so nothing of it was carried out.
+                Ok(Ok(answer)) if answer.is_denied() && self.has_new_token(token) => {
+                    n -= 1;
+                    failed -= 1;
+                }
                 Ok(Ok(answer))
                     if answer.status == 403
                         && knows_no_token(&answer.text())
@@ -271,7 +286,23 @@ impl Client {
         Err(last)
     }
 
-    async fn send(&self, server: usize, request: &Request) -> Result<Answer, NoAnswer> {
+    /// Whether the token's file has another token than the one that was refused.
+    fn has_new_token(&self, refused: Option<HeaderValue>) -> bool {
+        let read = self.token_file.as_deref().map(header_in);
+        let new = read.and_then(Result::ok);
+        let is_new = new.is_some() && new != refused;
+        if is_new {
+            self.token.replace(new);
+        }
+        is_new
+    }
+
+    async fn send(
+        &self,
+        server: usize,
+        request: &Request,
+        token: Option<&HeaderValue>,
+    ) -> Result<Answer, NoAnswer> {
         let separator = if request.path.contains('?') { "" } else { "?" };
         let url = format!(
             "{}://{}{}{separator}{}",
@@ -282,7 +313,7 @@ impl Client {
         );
         let http = self.http.current();
         let mut sent = http.request(request.method.clone(), url);
-        if let Some(token) = &self.token {
+        if let Some(token) = token {
             sent = sent.header("X-Consul-Token", token.clone());
         }
         if let Some(body) = &request.body {

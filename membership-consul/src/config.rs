@@ -45,6 +45,7 @@ pub struct ConsulConfig {
     https: bool,
     pub(crate) prefix: String,
     token: Option<String>,
+    pub(crate) token_file: Option<PathBuf>,
     datacenter: Option<String>,
     namespace: Option<String>,
     partition: Option<String>,
@@ -62,6 +63,7 @@ impl ConsulConfig {
             https: false,
             prefix: DEFAULT_PREFIX.to_owned(),
             token: None,
+            token_file: None,
             datacenter: None,
             namespace: None,
             partition: None,
@@ -131,16 +133,19 @@ impl ConsulConfig {
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
+        self.token_file = None;
         self
     }
 
-    /// A token from a file.
+    /// A token from a file. It is read again when the servers refuse the token.
     ///
     /// # Errors
     /// `Configuration` where the file cannot be read or is empty.
     pub fn token_file(self, path: impl AsRef<Path>) -> Result<Self, TableError> {
-        let token = token_in(path.as_ref())?;
-        Ok(self.token(token))
+        let path = path.as_ref();
+        let mut config = self.token(token_in(path)?);
+        config.token_file = Some(path.to_owned());
+        Ok(config)
     }
 
     /// The datacenter of the table. Default: the agent's.
@@ -245,7 +250,7 @@ impl ConsulConfig {
         if config.token.is_none() {
             config.token = match (of("CONSUL_HTTP_TOKEN"), of("CONSUL_HTTP_TOKEN_FILE")) {
                 (Some(token), _) => Some(token),
-                (None, Some(file)) => Some(token_in(Path::new(&file))?),
+                (None, Some(file)) => return config.token_file(file)?.completed(variable),
                 (None, None) => None,
             };
         }
@@ -295,13 +300,7 @@ impl ConsulConfig {
                 return Err(wrong("a server is written as host or host:port"));
             }
         }
-        if self
-            .token
-            .as_ref()
-            .is_some_and(|token| HeaderValue::from_bytes(token.as_bytes()).is_err())
-        {
-            return Err(wrong("the token has characters that a token cannot have"));
-        }
+        self.header()?;
         for (name, value) in [
             ("datacenter", &self.datacenter),
             ("namespace", &self.namespace),
@@ -338,13 +337,7 @@ impl ConsulConfig {
 
     /// The token as a header that no log shows.
     pub(crate) fn header(&self) -> Result<Option<HeaderValue>, TableError> {
-        let Some(token) = &self.token else {
-            return Ok(None);
-        };
-        let mut value = HeaderValue::from_bytes(token.as_bytes())
-            .map_err(|_| wrong("the token has characters that a token cannot have"))?;
-        value.set_sensitive(true);
-        Ok(Some(value))
+        self.token.as_deref().map(header).transpose()
     }
 
     /// The parameters of every request.
@@ -370,6 +363,18 @@ impl ConsulConfig {
         let tls = self.https.then_some(&self.tls_files);
         http::build(STORE, http::builder(STORE, &self.timeouts, tls)?)
     }
+}
+
+fn header(token: &str) -> Result<HeaderValue, TableError> {
+    let mut value = HeaderValue::from_bytes(token.as_bytes())
+        .map_err(|_| wrong("the token has characters that a token cannot have"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The token in a file, as a header.
+pub(crate) fn header_in(path: &Path) -> Result<HeaderValue, TableError> {
+    header(&token_in(path)?)
 }
 
 fn token_in(path: &Path) -> Result<String, TableError> {

@@ -205,3 +205,31 @@ async fn a_token_that_loses_its_rights_says_so() {
         TableErrorKind::PermissionDenied
     );
 }
+
+/// Whoever rotates a token writes the new one into the file, and ends the old one.
+#[tokio::test]
+async fn a_token_file_is_read_again_when_its_token_is_refused() {
+    let server = server().await;
+    let shell = Shell::of(server.url());
+    let all = ConsulConfig::new(["h"]).schema();
+    let reads = token(&shell, "reads", &all.replace("write", "read")).await;
+    let writes = token(&shell, "writes", &all).await;
+    let file = std::env::temp_dir().join(format!("membership-token-{}", std::process::id()));
+    std::fs::write(&file, &reads).unwrap();
+    let config = ConsulConfig::new([server.address().to_string()]);
+    let config = config.token_file(&file).unwrap();
+    let table = ConsulTable::connect(config, blue()).await.unwrap();
+    let refused = initialize(&table).await.unwrap_err();
+    assert_eq!(
+        refused.kind(),
+        TableErrorKind::PermissionDenied,
+        "{refused}"
+    );
+    std::fs::write(&file, format!("{writes}\n")).unwrap();
+    let at = fill(&table, 3).await;
+    // A file that cannot be read, or holds no token, changes nothing.
+    std::fs::write(&file, "\n").unwrap();
+    commit(&table, &remove(&at, 2)).await;
+    std::fs::remove_file(&file).unwrap();
+    table.delete().await.unwrap();
+}
