@@ -1,6 +1,7 @@
 //! Helpers for a provider's own tests. They panic on anything unexpected.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -257,5 +258,22 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut()
     while !holds().await {
         assert!(Instant::now() < deadline, "timeout of two minutes: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Requires that each of these URLs is refused with a reason, as in `mystore://h:x => port`, and
+/// that no error shows `secret`.
+pub fn urls_are_refused<C: Debug>(
+    read: impl Fn(&str) -> Result<C, TableError>,
+    secret: &str,
+    cases: &[&str],
+) {
+    for case in cases {
+        let (url, why) = case.split_once(" => ").unwrap();
+        let error = read(url).map(|it| panic!("{url}: {it:?}")).unwrap_err();
+        assert_eq!(error.kind(), TableErrorKind::Configuration, "{url}");
+        let said = format!("{error} {error:?}");
+        let shows = said.contains(secret);
+        assert!(error.to_string().contains(why) && !shows, "{url}: {error}");
     }
 }

@@ -384,13 +384,8 @@ mod tests {
     fn a_quiet_table_is_whole() {
         let all = three();
         for (snapshot, version) in &all.0 {
-            assert_eq!(
-                at(
-                    &Draft::new(snapshot.rows.clone(), snapshot.version()),
-                    version
-                ),
-                Verdict::Whole
-            );
+            let draft = Draft::new(snapshot.rows.clone(), snapshot.version());
+            assert_eq!(at(&draft, version), Verdict::Whole);
         }
     }
 
@@ -398,25 +393,15 @@ mod tests {
     fn half_of_a_transaction_is_doubtful() {
         let all = three();
         // An update that is not visible yet; an insert; a removal; and with a matching count.
-        assert_eq!(
-            at(&mixed(&all, 2, &[(1, 2), (2, 1), (3, 2)]), &all.0[2].1),
-            doubtful(&[2])
-        );
-        assert_eq!(
-            at(&mixed(&all, 3, &[(1, 3), (2, 3)]), &all.0[3].1),
-            doubtful(&[4])
-        );
-        assert_eq!(
-            at(
-                &mixed(&all, 3, &[(1, 3), (2, 3), (3, 2), (4, 3)]),
-                &all.0[3].1
-            ),
-            doubtful(&[3])
-        );
-        assert_eq!(
-            at(&mixed(&all, 3, &[(1, 3), (2, 3), (3, 2)]), &all.0[3].1),
-            doubtful(&[3, 4])
-        );
+        for (version, states, expected) in [
+            (2, &[(1, 2), (2, 1), (3, 2)][..], &[2][..]),
+            (3, &[(1, 3), (2, 3)], &[4]),
+            (3, &[(1, 3), (2, 3), (3, 2), (4, 3)], &[3]),
+            (3, &[(1, 3), (2, 3), (3, 2)], &[3, 4]),
+        ] {
+            let draft = mixed(&all, version as u64, states);
+            assert_eq!(at(&draft, &all.0[version].1), doubtful(expected));
+        }
     }
 
     #[test]
@@ -426,17 +411,10 @@ mod tests {
         assert_eq!(at(&draft, &all.0[1].1), doubtful(&[2]));
         assert_eq!(at(&draft, &all.0[2].1), doubtful(&[1]));
         // A row of version 3 that version 2 does not have; and one that is gone already.
-        assert_eq!(
-            at(
-                &mixed(&all, 2, &[(1, 2), (2, 2), (3, 2), (4, 3)]),
-                &all.0[2].1
-            ),
-            doubtful(&[4])
-        );
-        assert_eq!(
-            at(&mixed(&all, 2, &[(1, 2), (2, 2)]), &all.0[2].1),
-            doubtful(&[3])
-        );
+        let draft = mixed(&all, 2, &[(1, 2), (2, 2), (3, 2), (4, 3)]);
+        assert_eq!(at(&draft, &all.0[2].1), doubtful(&[4]));
+        let draft = mixed(&all, 2, &[(1, 2), (2, 2)]);
+        assert_eq!(at(&draft, &all.0[2].1), doubtful(&[3]));
     }
 
     #[test]
