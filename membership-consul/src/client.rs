@@ -6,7 +6,6 @@
 //! unknown is sent again for half of the timeout: servers check the token first, and may not know
 //! it yet while a leader is new.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -138,8 +137,8 @@ pub(crate) struct Client {
     scheme: &'static str,
     servers: Vec<Endpoint>,
     token: Replaceable<Option<HeaderValue>>,
-    /// Where the token is from.
-    token_file: Option<PathBuf>,
+    /// The files of the token and of certificates.
+    config: ConsulConfig,
     /// Datacenter, namespace and partition, as the end of a query.
     parameters: String,
     /// The server that is asked first: the one that answered last.
@@ -163,7 +162,7 @@ impl Client {
             scheme: config.scheme(),
             servers: config.endpoints(),
             token: Replaceable::new(config.header()?),
-            token_file: config.token_file.clone(),
+            config: config.clone(),
             parameters,
             turn: AtomicUsize::new(0),
             timeout: config.timeouts.operation(),
@@ -217,7 +216,7 @@ impl Client {
         let mut last = error(TableErrorKind::Unavailable, "no server is named");
         // A new leader knows no token until it has read its own log.
         let mut in_doubt = None;
-        let (mut n, mut failed) = (0, 0);
+        let (mut n, mut failed, mut is_reread) = (0, 0, false);
         while failed < tries {
             let server = (first + n) % servers;
             let name = self.name(server);
@@ -258,6 +257,16 @@ impl Client {
                     self.turn.store(server, Ordering::Relaxed);
                     return Ok(answer);
                 }
+                // A certificate was refused: its file may have a newer one.
+                Ok(Err(NoAnswer::NotSent(e)))
+                    if e.kind() == TableErrorKind::Configuration && !is_reread =>
+                {
+                    let http = self.config.http_client().map_err(|_| e.at(name))?;
+                    self.http.replace(http);
+                    is_reread = true;
+                    n -= 1;
+                    failed -= 1;
+                }
                 Ok(Err(NoAnswer::NotSent(e))) => {
                     next(self);
                     last = e.at(name);
@@ -288,7 +297,7 @@ impl Client {
 
     /// Whether the token's file has another token than the one that was refused.
     fn has_new_token(&self, refused: Option<HeaderValue>) -> bool {
-        let read = self.token_file.as_deref().map(header_in);
+        let read = self.config.token_file.as_deref().map(header_in);
         let new = read.and_then(Result::ok);
         let is_new = new.is_some() && new != refused;
         if is_new {

@@ -140,7 +140,18 @@ impl Inner {
         purpose: Purpose,
         by: Instant,
     ) -> Result<(bool, Found), TableError> {
-        let answer: TxnAnswer = self.client.call(TXN, txn, purpose, by).await?;
+        let call = || self.client.call(TXN, txn, purpose, by);
+        let answer: TxnAnswer = match call().await {
+            // Nothing was carried out. If a certificate was refused, its file may have a newer one.
+            Err(e)
+                if e.kind() == TableErrorKind::Configuration && self.config.scheme() == "https" =>
+            {
+                let http = self.config.http_client().map_err(|_| e)?;
+                self.client.http.replace(http);
+                call().await?
+            }
+            answer => answer?,
+        };
         let (held, revision) = (answer.succeeded, answer.header.revision);
         let operations = if held { &txn.success } else { &txn.failure };
         // Without a comparison, none can fail.

@@ -10,6 +10,7 @@ use membership_testbed::{Kind, Options, Server, free_port};
 
 use crate::support::*;
 use conformance_tests::helpers::*;
+use conformance_tests::proxy::Proxy;
 
 async fn refused(url: &str, kind: TableErrorKind, words: &[&str]) {
     let error = connect(url)
@@ -344,4 +345,37 @@ async fn child_without_a_host() {
         Ok(_) => eprintln!("it is there"),
         Err(error) => eprintln!("{error}"),
     }
+}
+
+/// Whoever replaces certificates replaces the files, under running silos.
+#[tokio::test]
+async fn certificate_files_are_read_again_when_they_are_refused() {
+    let encrypted = async || {
+        let options = Options {
+            tls: true,
+            ..Options::default()
+        };
+        Server::start(Kind::Consul, options).await.unwrap()
+    };
+    let (old, new) = (encrypted().await, encrypted().await);
+    let file = std::env::temp_dir().join(format!("membership-consul-{}.pem", std::process::id()));
+    let authority = |server: &Server| std::fs::copy(&server.tls().unwrap().ca, &file).unwrap();
+    authority(&old);
+    let proxy = Proxy::to(old.address()).unwrap();
+    let url = old
+        .url()
+        .replace(&old.address().to_string(), &proxy.address().to_string());
+    let table = connect(&format!("{url}?tls_ca={}", file.display()))
+        .await
+        .unwrap();
+    fill(&table, 3).await;
+    // The same address shows a certificate of another authority from now on.
+    proxy.set_target(new.address());
+    proxy.cut_connections();
+    let refused = read_kind(&table, None).await;
+    assert_eq!(refused, Err(TableErrorKind::Configuration));
+    authority(&new);
+    initialize(&table).await.unwrap();
+    std::fs::remove_file(&file).unwrap();
+    commit(&table, &insert(&read(&table).await.0.token, [5])).await;
 }

@@ -1,6 +1,7 @@
 //! Encrypted connections: a private authority, a client certificate, and servers that must not be
 //! trusted.
 
+use conformance_tests::proxy::Proxy;
 use membership_core::TableErrorKind;
 use membership_testbed::{Kind, Options, Server};
 
@@ -104,4 +105,30 @@ async fn a_client_can_show_a_certificate() {
         error.kind() == TableErrorKind::Configuration && error.to_string().contains("common name"),
         "{error}"
     );
+}
+
+/// Whoever replaces certificates replaces the files, under running silos.
+#[tokio::test]
+async fn certificate_files_are_read_again_when_they_are_refused() {
+    let (old, new) = (encrypted(None, &[]).await, encrypted(None, &[]).await);
+    let file = std::env::temp_dir().join(format!("membership-ca-{}.pem", std::process::id()));
+    let authority = |server: &Server| std::fs::copy(&server.tls().unwrap().ca, &file).unwrap();
+    authority(&old);
+    let proxy = Proxy::to(old.address()).unwrap();
+    let url = format!(
+        "etcd+https://{}/?tls_ca={}",
+        proxy.address(),
+        file.display()
+    );
+    let table = connect(&url).await.unwrap();
+    fill(&table, 3).await;
+    // The same address shows a certificate of another authority from now on.
+    proxy.set_target(new.address());
+    proxy.cut_connections();
+    let refused = read_kind(&table, None).await;
+    assert_eq!(refused, Err(TableErrorKind::Configuration));
+    authority(&new);
+    initialize(&table).await.unwrap();
+    std::fs::remove_file(&file).unwrap();
+    commit(&table, &insert(&read(&table).await.0.token, [5])).await;
 }
