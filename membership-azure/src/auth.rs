@@ -134,17 +134,13 @@ impl Tokens {
         let credential = Arc::clone(&self.credential);
         let asked = tokio::spawn(async move {
             let got = timeout(LONGEST, credential.get_token(&[SCOPE], None)).await;
-            match (
-                got.unwrap_or_else(|_| Err(no_token("no answer".to_owned()))),
-                &*kept,
-            ) {
+            let got = got.unwrap_or_else(|_| Err(away(format!("no answer within {LONGEST:?}"))));
+            match (got, &*kept) {
                 (Err(_), Some(token)) if lives(token, Duration::ZERO) => Ok(token.token.clone()),
                 (got, _) => Ok(kept.insert(got?).token.clone()),
             }
         });
-        asked
-            .await
-            .unwrap_or_else(|why| Err(no_token(why.to_string())))
+        asked.await.unwrap_or_else(|why| Err(away(why.to_string())))
     }
 
     /// The service has refused the token.
@@ -156,8 +152,9 @@ impl Tokens {
     }
 }
 
-fn no_token(why: String) -> azure_core::Error {
-    azure_core::Error::with_message(ErrorKind::Credential, why)
+/// What gives tokens is away, which is no refusal.
+fn away(why: String) -> azure_core::Error {
+    azure_core::Error::with_message(ErrorKind::Connection, why)
 }
 
 /// Signs a request with the key of the account: the time, and the path as it is sent, after the
@@ -289,7 +286,7 @@ impl TokenCredential for IfThere {
             let probed = timeout(PROBE, self.0.send(&context, &mut probe)).await;
             // Any other answer comes from a proxy.
             if !matches!(probed, Ok(Ok(answer)) if u16::from(answer.status()) < 500) {
-                return Err(no_token(format!(
+                return Err(away(format!(
                     "no metadata service answers within {PROBE:?}"
                 )));
             }
@@ -325,7 +322,10 @@ impl TokenCredential for Chain {
                 Err(no) => why.push(no.to_string().lines().next().unwrap_or_default().to_owned()),
             }
         }
-        Err(no_token(format!("none was found: {}", why.join("; "))))
+        Err(azure_core::Error::with_message(
+            ErrorKind::Credential,
+            format!("none was found: {}", why.join("; ")),
+        ))
     }
 }
 

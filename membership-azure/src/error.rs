@@ -102,11 +102,11 @@ pub(crate) fn no_token(failure: &azure_core::Error, endpoint: &str) -> TableErro
         true => TableErrorKind::Unavailable,
         false => TableErrorKind::PermissionDenied,
     };
-    let (said, why) = (one_line(&failure.to_string()), innermost(failure));
-    error(
-        kind,
-        format!("no token of Entra ID for {endpoint}: {said} ({why})"),
-    )
+    let (mut said, why) = (one_line(&failure.to_string()), innermost(failure));
+    if !said.contains(&why) {
+        said = format!("{said} ({why})");
+    }
+    error(kind, format!("no token of Entra ID for {endpoint}: {said}"))
 }
 
 /// The credential gave no token in time, so nothing was sent to the table.

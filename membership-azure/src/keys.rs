@@ -162,6 +162,7 @@ mod tests {
             "a%2Fb",
             "\u{7f}\u{80}\t\n",
         ];
+        assert!(ROWS_ONLY.contains(HEARTBEAT) && ROWS_ONLY.contains(AFTER_HEARTBEATS));
         let mut stored = std::collections::BTreeSet::new();
         for key in keys {
             let row = row_key(key);

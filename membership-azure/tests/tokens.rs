@@ -18,21 +18,28 @@ use conformance_tests::helpers::{blue, heartbeat, insert, unknown_token};
 use membership_azure::{AzureTable, AzureTableConfig};
 use membership_core::{MembershipTable, ReadRequest, TableError, TableErrorKind};
 
-/// A table service that has no table, and a network in which nobody has the address of the metadata
-/// service: packets to it are lost.
+/// A table service that has no table, and a network in which, after some answers, nobody has the
+/// address of the metadata service: packets to it are lost.
 #[derive(Debug, Default)]
 struct Service {
     /// What authorized the requests that reached the table.
     seen: Mutex<Vec<String>>,
     /// The status of the next answers; then 404.
     answers: Mutex<VecDeque<u16>>,
+    /// What the metadata service answers.
+    metadata: Mutex<VecDeque<(u16, String)>>,
 }
 
 #[async_trait]
 impl HttpClient for Service {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
         if request.url().host_str() == Some("169.254.169.254") {
-            std::future::pending::<()>().await;
+            let next = self.metadata.lock().unwrap().pop_front();
+            let Some((status, body)) = next else {
+                return std::future::pending().await;
+            };
+            let status = StatusCode::from(status);
+            return Ok(AsyncRawResponse::from_bytes(status, Headers::new(), body));
         }
         let by = request.headers().get_optional_str(&AUTHORIZATION);
         self.seen.lock().unwrap().push(by.unwrap().to_owned());
@@ -204,8 +211,23 @@ async fn a_token_is_kept_until_it_expires_or_is_refused() {
     assert_eq!(service.seen(), by);
 }
 
-/// The process that has a login of the Azure CLI and no other credential.
-const CHILD: &str = "MEMBERSHIP_TEST_AZURE_CLI";
+/// The test that a process of its own runs, without credentials in its environment.
+const CHILD: &str = "MEMBERSHIP_TEST_AZURE_CHILD";
+
+fn child(test: &str, path: &str) {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AZURE_")) {
+        child.env_remove(name);
+    }
+    let ran = child.env("PATH", path).env(CHILD, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(
+        ran.status.success() && said.contains("1 passed"),
+        "{said}{errors}"
+    );
+}
 
 #[cfg(unix)]
 #[tokio::test]
@@ -218,22 +240,11 @@ async fn the_login_of_the_azure_cli_is_reached_where_no_metadata_answers() {
     std::fs::write(&az, format!("#!/bin/sh\necho '{token}'\n")).unwrap();
     std::fs::set_permissions(&az, std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "child_with_a_login", "--nocapture"]);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AZURE_")) {
-        child.env_remove(name);
-    }
-    let ran = child.env("PATH", path).env(CHILD, "1").output().unwrap();
+    child("child_with_a_login", &path);
     std::fs::remove_dir_all(&bin).unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert!(
-        ran.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&ran.stderr)
-    );
 }
 
-/// Does nothing unless it is the process above.
+/// Does nothing unless it is a process of its own.
 #[tokio::test]
 async fn child_with_a_login() {
     if std::env::var_os(CHILD).is_none() {
@@ -244,4 +255,35 @@ async fn child_with_a_login() {
     let error = read(&table).await;
     assert_eq!(error.kind(), TableErrorKind::NotInitialized, "{error}");
     assert_eq!(service.seen(), ["Bearer of-the-cli"]);
+}
+
+#[tokio::test]
+async fn a_metadata_service_that_goes_away_refuses_nobody() {
+    child("child_with_an_identity", "/nowhere");
+}
+
+/// Does nothing unless it is a process of its own.
+#[tokio::test]
+async fn child_with_an_identity() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let service = Arc::new(Service::default());
+    let ends = OffsetDateTime::now_utc().unix_timestamp() + 5;
+    let token = format!(
+        r#"{{"access_token":"of-the-machine","expires_on":"{ends}","token_type":"Bearer","resource":"r"}}"#
+    );
+    let answers = [(400, String::new()), (200, token)];
+    service.metadata.lock().unwrap().extend(answers);
+    let table = table(&service, Duration::from_secs(30), None).await;
+    assert_eq!(read(&table).await.kind(), TableErrorKind::NotInitialized);
+    assert_eq!(service.seen(), ["Bearer of-the-machine"]);
+    // Its token is used to its end; then there is none.
+    conformance_tests::helpers::until("the token has ended", async || {
+        read(&table).await.kind() != TableErrorKind::NotInitialized
+    })
+    .await;
+    let error = read(&table).await;
+    assert_eq!(error.kind(), TableErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("metadata"), "{error}");
 }
