@@ -55,7 +55,7 @@ const PROVIDERS: &[(&str, &[&str])] = &[
     ),
     (
         "membership-sql/src/postgres",
-        &["checks", "schema", "sql", "tls", "unlogged"],
+        &["checks", "connection", "schema", "sql", "tls", "unlogged"],
     ),
     (
         "membership-sql/src/sqlite",

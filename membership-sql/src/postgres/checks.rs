@@ -7,8 +7,9 @@ use membership_core::{TableError, TableErrorKind as Kind};
 use tokio_postgres::error::SqlState;
 
 use super::STORE;
-use super::client::{CANARY, Client, Connection, simple};
+use super::client::Client;
 use super::config::{PostgresFailover, PostgresSynchronousCommit};
+use super::connection::{CANARY, Connection, simple};
 use super::error::{Phase, error, from_pg};
 use super::schema;
 use crate::shared::layout::{TABLES, check_marks};

@@ -6,40 +6,32 @@
 //! it is unknown what the server still does; the next operation opens a new one.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use membership_core::{
     ClusterName, HintStream, Operation, TableError, TableErrorKind as Kind, TableLimits,
 };
-use membership_provider::Hints;
+use membership_provider::{Endpoint, Hints};
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Row;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Row, SimpleQueryMessage, Socket};
 
-use super::config::{PostgresConfig, PostgresFailover, PostgresSslMode};
-use super::error::{Phase, error, from_connect, from_pg, lost};
+use super::config::{PostgresConfig, PostgresFailover};
+use super::connection::{Connection, simple};
+use super::error::{Phase, error, from_pg, lost};
 use super::keys::{self, Names};
-use super::sql::{COUNT, Statement, Statements};
-use super::tls::{Stream, Tls};
+use super::sql::{Statement, Statements};
+use super::tls::Tls;
 use crate::shared::DecodeCache;
 
 /// The tested limit; PostgreSQL itself accepts more.
 pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
 
-/// A session setting that also shows whether our settings reached the server.
-pub(super) const CANARY: &str = "force_generic_plan";
-
 /// A value for a statement.
 pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
-
-/// The other half of the driver's client: what the server sends.
-pub(super) type Wire = tokio_postgres::Connection<Socket, Stream<Socket>>;
 
 /// A version row as it is stored: one text per column, then the recent commits.
 pub(super) type Parts = Vec<Option<String>>;
@@ -126,7 +118,10 @@ impl Inner {
             deadline: Instant::now() + self.client.config.operation_timeout,
         };
         match self.runtime.spawn(operation(call)).await {
-            Ok(answer) => answer.map_err(|e| e.during(during).at(self.client.config.address())),
+            Ok(answer) => answer.map_err(|e| {
+                e.during(during)
+                    .at(Endpoint::join(&self.client.config.endpoints()))
+            }),
             Err(e) => {
                 let message = "the runtime in which the table was connected is shutting down";
                 let e = error(Kind::OutcomeUnknown, message).with_source(e);
@@ -291,12 +286,14 @@ impl Call {
 pub(super) struct Client {
     pub(super) config: PostgresConfig,
     pub(super) names: Names,
-    statements: Statements,
-    tls: Tls,
+    pub(super) statements: Statements,
+    pub(super) tls: Tls,
+    /// The host that the last connection leads to.
+    pub(super) host: AtomicUsize,
     slot: Mutex<Option<Arc<Connection>>>,
     connecting: tokio::sync::Mutex<()>,
     /// Whether a connection worked once.
-    worked: AtomicBool,
+    pub(super) worked: AtomicBool,
     /// Whether a failover can lose acknowledged commits, as far as it is known.
     pub(super) may_lose: AtomicBool,
 }
@@ -310,6 +307,7 @@ impl Client {
             tls: Tls::new(&config)?,
             statements: Statements::new(&config, &names, LIMITS.rows),
             names,
+            host: AtomicUsize::new(0),
             slot: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             worked: AtomicBool::new(false),
@@ -370,160 +368,4 @@ impl Client {
         }
         from_pg(e, phase)
     }
-
-    /// A new connection, with what the server sends over it.
-    pub(super) async fn dial(&self) -> Result<(tokio_postgres::Client, Wire), TableError> {
-        let mut driver = self.config.client.clone();
-        let limit = self.config.operation_timeout;
-        driver.ssl_mode(match self.config.ssl_mode {
-            PostgresSslMode::Disable => tokio_postgres::config::SslMode::Disable,
-            PostgresSslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
-            PostgresSslMode::Require | PostgresSslMode::VerifyCa | PostgresSslMode::VerifyFull => {
-                tokio_postgres::config::SslMode::Require
-            }
-        });
-        if driver.get_hosts().len().max(driver.get_hostaddrs().len()) > 1 {
-            driver.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
-        }
-        if driver.get_connect_timeout().is_none() {
-            driver.connect_timeout(limit);
-        }
-        // A silent server is noticed within the time of a few operations.
-        driver
-            .keepalives_idle(Duration::from_secs(30))
-            .keepalives_interval(Duration::from_secs(10))
-            .keepalives_retries(3)
-            .tcp_user_timeout(limit);
-        if !self.config.pooler {
-            let settings = self.session_settings();
-            let options = match driver.get_options() {
-                Some(own) => format!("{own} {settings}"),
-                None => settings,
-            };
-            driver.options(options);
-        }
-        driver.connect(self.tls.clone()).await.map_err(from_connect)
-    }
-
-    /// Everything that a session relies on, whatever the defaults of the server, database or user
-    /// are.
-    fn session_settings(&self) -> String {
-        let config = &self.config;
-        let millis = |time: Duration| time.as_millis().to_string();
-        let settings = [
-            ("default_transaction_isolation", "read committed".to_owned()),
-            (
-                "synchronous_commit",
-                config.synchronous_commit.as_str().to_owned(),
-            ),
-            ("statement_timeout", millis(config.statement_timeout())),
-            ("lock_timeout", millis(config.lock_timeout())),
-            (
-                "idle_in_transaction_session_timeout",
-                millis(config.operation_timeout),
-            ),
-            // A warning reports a commit that did not reach the standbys.
-            ("client_min_messages", "warning".to_owned()),
-            // Every statement uses the primary key, also with the statistics of an empty table.
-            ("plan_cache_mode", CANARY.to_owned()),
-            ("enable_seqscan", "off".to_owned()),
-            ("enable_nestloop", "off".to_owned()),
-            ("jit", "off".to_owned()),
-        ];
-        let set =
-            |(name, value): (&str, String)| format!("-c {name}={}", value.replace(' ', "\\ "));
-        settings.map(set).join(" ")
-    }
-
-    async fn open(&self) -> Result<Connection, TableError> {
-        let (driver, mut wire) = self.dial().await.map_err(|e| self.may_pass(e))?;
-        let warnings = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&warnings);
-        let task = tokio::spawn(async move {
-            while let Some(Ok(message)) = std::future::poll_fn(|cx| wire.poll_message(cx)).await {
-                if let AsyncMessage::Notice(notice) = message
-                    && notice.parsed_severity() == Some(Severity::Warning)
-                {
-                    let code = notice.code().code();
-                    tracing::warn!(code, "PostgreSQL: {}", notice.message());
-                    counted.fetch_add(1, Ordering::AcqRel);
-                }
-            }
-        });
-        let connection = Connection {
-            driver,
-            task: task.abort_handle(),
-            prepared: std::array::from_fn(|_| OnceCell::new()),
-            warnings,
-            has_tables: AtomicBool::new(false),
-        };
-        self.check_server(&connection)
-            .await
-            .map_err(|e| self.may_pass(e))?;
-        self.check_tables(&connection).await?;
-        self.worked.store(true, Ordering::Relaxed);
-        Ok(connection)
-    }
-
-    /// A server that was right once may be right again, for example after a failover.
-    fn may_pass(&self, e: TableError) -> TableError {
-        if e.kind() == Kind::Configuration && self.worked.load(Ordering::Relaxed) {
-            return error(Kind::Unavailable, e.message()).with_source(e);
-        }
-        e
-    }
-
-    /// Prepares the usual statements in one round trip. A failure shows when the statement is used.
-    pub(super) async fn prepare_usual(&self, connection: &Connection) {
-        if !self.config.pooler {
-            let prepare = |statement| connection.prepare(statement, &self.statements);
-            futures_util::future::join_all(Statement::USUAL.map(prepare)).await;
-        }
-    }
-}
-
-/// One connection.
-pub(super) struct Connection {
-    pub(super) driver: tokio_postgres::Client,
-    task: AbortHandle,
-    prepared: [OnceCell<tokio_postgres::Statement>; COUNT],
-    /// How many warnings the server has sent.
-    warnings: Arc<AtomicU64>,
-    /// Whether the tables existed at the last check.
-    pub(super) has_tables: AtomicBool,
-}
-
-impl Connection {
-    pub(super) fn has_tables(&self) -> bool {
-        self.has_tables.load(Ordering::Relaxed)
-    }
-
-    async fn prepare(
-        &self,
-        statement: Statement,
-        all: &Statements,
-    ) -> Result<tokio_postgres::Statement, tokio_postgres::Error> {
-        let (sql, types) = (all.text(statement), statement.types());
-        let prepare = async || self.driver.prepare_typed(sql, &types).await;
-        let prepared = self.prepared[statement.index()]
-            .get_or_try_init(prepare)
-            .await;
-        prepared.cloned()
-    }
-}
-
-/// The rows of a simple query as texts; a null is empty.
-pub(super) async fn simple(
-    driver: &tokio_postgres::Client,
-    sql: &str,
-) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
-    let messages = driver.simple_query(sql).await?;
-    let row = |message| match message {
-        SimpleQueryMessage::Row(row) => {
-            let column = |i| row.get(i).unwrap_or_default().to_owned();
-            Some((0..row.len()).map(column).collect())
-        }
-        _ => None,
-    };
-    Ok(messages.into_iter().filter_map(row).collect())
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use membership_core::{ConnectionString, TableError, TableErrorKind};
 use membership_provider::{Endpoint, check_timeout, environment};
+use tokio_postgres::config::Host;
 
 use super::STORE;
 use super::error::error;
@@ -154,8 +155,8 @@ impl PostgresConfig {
     }
 
     /// Reads `postgres://user:password@host:port/database?option=value&…` (also `postgresql://`);
-    /// `%hh` is a byte. Several hosts, separated by commas, are tried in order until one accepts
-    /// writes. Missing parts come from `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`,
+    /// `%hh` is a byte. Several hosts, separated by commas, are tried until one accepts writes,
+    /// beginning with the last one that did; a silent one leaves time for the others. Missing parts come from `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`,
     /// `PGSSLMODE` and `PGSSLROOTCERT`. The options are those of this type, and the usual
     /// `sslmode`, `sslrootcert`, `host`, `hostaddr`, `port`, `user`, `password`, `dbname`,
     /// `application_name`, `connect_timeout`, `options`.
@@ -360,23 +361,56 @@ impl PostgresConfig {
         Names::new(&self.schema, &self.prefix)
     }
 
+    /// How many hosts are named.
+    pub(super) fn hosts(&self) -> usize {
+        let (names, addresses) = (self.client.get_hosts(), self.client.get_hostaddrs());
+        names.len().max(addresses.len()).max(1)
+    }
+
+    /// The driver's configuration with one of the hosts only.
+    pub(super) fn only(&self, host: usize) -> tokio_postgres::Config {
+        let (all, mut one) = (&self.client, tokio_postgres::Config::new());
+        let _ = match all.get_hosts().get(host) {
+            Some(Host::Tcp(name)) => one.host(name),
+            #[cfg(unix)]
+            Some(Host::Unix(folder)) => one.host_path(folder),
+            None => &mut one,
+        };
+        let addresses = all.get_hostaddrs();
+        let _ = addresses.get(host).map(|at| one.hostaddr(*at));
+        let _ = all.get_user().map(|user| one.user(user));
+        let _ = all.get_password().map(|word| one.password(word));
+        let _ = all.get_dbname().map(|name| one.dbname(name));
+        let _ = all.get_options().map(|options| one.options(options));
+        let name = all.get_application_name();
+        let _ = name.map(|name| one.application_name(name));
+        let own = all.get_connect_timeout();
+        let _ = own.map(|time| one.connect_timeout(*time));
+        one.port(self.port(host))
+            .ssl_negotiation(all.get_ssl_negotiation())
+            .channel_binding(all.get_channel_binding())
+            .load_balance_hosts(all.get_load_balance_hosts())
+            .target_session_attrs(all.get_target_session_attrs());
+        one
+    }
+
+    /// The port of a host; one port applies to all hosts.
+    fn port(&self, host: usize) -> u16 {
+        let ports = self.client.get_ports();
+        ports.get(host).or(ports.first()).copied().unwrap_or(5432)
+    }
+
     /// The servers, as errors name them.
-    pub(super) fn address(&self) -> String {
-        let (addresses, ports) = (self.client.get_hostaddrs(), self.client.get_ports());
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        let addresses = self.client.get_hostaddrs().iter();
         let hosts: Vec<String> = match self.client.get_hosts() {
-            [] => addresses.iter().map(ToString::to_string).collect(),
+            [] => addresses.map(ToString::to_string).collect(),
             hosts => hosts.iter().map(host_name).collect(),
         };
-        // One port applies to all hosts.
-        let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
-        let endpoint = |(n, host): (usize, String)| Endpoint::new(host, port(n));
-        Endpoint::join(
-            &hosts
-                .into_iter()
-                .enumerate()
-                .map(endpoint)
-                .collect::<Vec<_>>(),
-        )
+        let hosts = hosts.into_iter().enumerate();
+        hosts
+            .map(|(n, host)| Endpoint::new(host, self.port(n)))
+            .collect()
     }
 
     /// Whether commits are announced.
@@ -422,6 +456,14 @@ impl PostgresConfig {
         {
             return Err(wrong("no host is named"));
         }
+        let (names, addresses) = (self.client.get_hosts(), self.client.get_hostaddrs());
+        let ports = self.client.get_ports().len();
+        let both = !names.is_empty() && !addresses.is_empty();
+        if (both && names.len() != addresses.len()) || (ports > 1 && ports != self.hosts()) {
+            return Err(wrong(
+                "name one port for all hosts or one for each, and no `hostaddr` or one for each",
+            ));
+        }
         Ok(())
     }
 }
@@ -446,11 +488,11 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
-fn host_name(host: &tokio_postgres::config::Host) -> String {
+fn host_name(host: &Host) -> String {
     match host {
-        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+        Host::Tcp(name) => name.clone(),
         #[cfg(unix)]
-        tokio_postgres::config::Host::Unix(folder) => folder.display().to_string(),
+        Host::Unix(folder) => folder.display().to_string(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The membership table in PostgreSQL.
 //!
-//! * `config`: options and URLs. `client`: the connection and what all clones share. `checks`,
-//!   `tls`, `error`.
+//! * `config`: options and URLs. `client`: what all clones share. `connection`, `checks`, `tls`,
+//!   `error`.
 //! * `keys`, `schema`, `sql`: names, tables and statements. `codec`: answers.
 //! * `read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `hints`, `baseline`: the
 //!   contract.
@@ -13,6 +13,7 @@ mod client;
 mod codec;
 mod commit;
 mod config;
+mod connection;
 mod error;
 mod heartbeat;
 mod hints;

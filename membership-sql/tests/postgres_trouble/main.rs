@@ -7,6 +7,7 @@
 mod postgres;
 
 mod connections;
+mod hosts;
 mod schema;
 mod standby;
 mod transactions;

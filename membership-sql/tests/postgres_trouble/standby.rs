@@ -2,97 +2,102 @@
 
 use membership_core::{CommitOutcome, Durability, MembershipTable, TableErrorKind};
 use membership_sql::{PostgresConfig, PostgresFailover};
+use membership_testbed::Server;
 
 use crate::postgres::{Options, Shell};
 use crate::{commit, config, connect, insert, read, ready, server, until};
 
-/// A server process that is killed at the end of the test, whether it passes or fails.
-struct Standby(std::process::Child);
+/// A copy of a server that follows it, until it is promoted. Its process is killed at the end of the
+/// test, whether it passes or fails.
+pub struct Standby {
+    process: std::process::Child,
+    pub port: u16,
+}
 
 impl Drop for Standby {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
+}
+
+impl Standby {
+    /// Starts a standby of a local server, and waits until it answers.
+    pub async fn of(primary: &Server) -> Self {
+        let run = primary.folder().unwrap().join("run");
+        let folder = run.join("standby");
+        let from = primary.address().port().to_string();
+        let copied = primary
+            .command("pg_basebackup")
+            .unwrap()
+            .args(["-h", run.to_str().unwrap(), "-p", &from, "-U", "postgres"])
+            .args(["-D", folder.to_str().unwrap()])
+            .args(["--checkpoint=fast", "--no-sync", "-R"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&copied.stderr);
+        assert!(copied.status.success(), "{said}");
+        let port = membership_testbed::free_port().unwrap();
+        let log = std::fs::File::create(primary.folder().unwrap().join("standby.log")).unwrap();
+        let socket = format!("unix_socket_directories={}", folder.display());
+        let process = primary
+            .command("postgres")
+            .unwrap()
+            .args(["-D", folder.to_str().unwrap(), "-p", &port.to_string()])
+            .args(["-c", "listen_addresses=127.0.0.1", "-c", &socket])
+            .args(["-c", "dynamic_shared_memory_type=mmap"])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let standby = Self { process, port };
+        let url = standby.url(primary);
+        until("the standby answers", async || {
+            Shell::connect(&url).await.is_ok()
+        })
+        .await;
+        standby
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The URL of the standby of this server.
+    pub fn url(&self, primary: &Server) -> String {
+        url_of(primary, &self.address())
+    }
+}
+
+/// The URL of a server with other hosts in it.
+pub fn url_of(server: &Server, hosts: &str) -> String {
+    server.url().replace(&server.address().to_string(), hosts)
+}
+
+/// A primary that has standbys.
+pub async fn primary() -> Server {
+    server(Options {
+        local: true,
+        ..Options::default()
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_standby_is_refused_and_the_next_host_is_used() {
-    let primary = server(Options {
-        local: true,
-        ..Options::default()
-    })
-    .await;
+    let primary = primary().await;
     let table = ready(&primary).await;
     assert_eq!(table.guarantees().durability, Durability::Kept);
-    let folder = primary.folder().unwrap().join("run").join("standby");
-    let copied = primary
-        .command("pg_basebackup")
-        .unwrap()
-        .args([
-            "-h",
-            primary.folder().unwrap().join("run").to_str().unwrap(),
-            "-p",
-            &primary.address().port().to_string(),
-            "-U",
-            "postgres",
-        ])
-        .args([
-            "-D",
-            folder.to_str().unwrap(),
-            "--checkpoint=fast",
-            "--no-sync",
-            "-R",
-        ])
-        .output()
-        .unwrap();
-    assert!(
-        copied.status.success(),
-        "{}",
-        String::from_utf8_lossy(&copied.stderr)
-    );
-    let port = membership_testbed::free_port().unwrap();
-    let log = std::fs::File::create(primary.folder().unwrap().join("standby.log")).unwrap();
-    let standby = primary
-        .command("postgres")
-        .unwrap()
-        .args([
-            "-D",
-            folder.to_str().unwrap(),
-            "-p",
-            &port.to_string(),
-            "-c",
-            "listen_addresses=127.0.0.1",
-        ])
-        .args([
-            "-c",
-            &format!("unix_socket_directories={}", folder.display()),
-            "-c",
-            "dynamic_shared_memory_type=mmap",
-        ])
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn()
-        .map(Standby)
-        .unwrap();
-    let there = format!("127.0.0.1:{port}");
-    let url = primary
-        .url()
-        .replace(&primary.address().to_string(), &there);
-    until("the standby answers", async || {
-        Shell::connect(&url).await.is_ok()
-    })
-    .await;
+    let standby = Standby::of(&primary).await;
+    let there = standby.address();
+    let url = standby.url(&primary);
     let refused = connect(PostgresConfig::from_url(&url).unwrap())
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), TableErrorKind::Configuration);
     assert!(refused.to_string().contains("standby"), "{refused}");
     // Of several hosts, the client uses the one that accepts writes.
-    let both = primary.url().replace(
-        &primary.address().to_string(),
-        &format!("{there},{}", primary.address()),
-    );
+    let both = url_of(&primary, &format!("{there},{}", primary.address()));
     let table = connect(PostgresConfig::from_url(&both).unwrap())
         .await
         .unwrap();
