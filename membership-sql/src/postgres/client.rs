@@ -1,20 +1,24 @@
-//! What all clones of a table share, and the one connection that operations use: opened when it is
+//! What all clones of a table share, and the connection that operations use: opened when it is
 //! needed, checked, and closed when it is suspect.
 //!
 //! Operations do not wait for each other's answers: the driver pipelines them, and the server
-//! answers in order. If one takes longer than its time, the connection is closed for all, because
-//! it is unknown what the server still does; the next operation opens a new one.
+//! answers in order. While a commit waits, for a lock or a standby, reads and heartbeats therefore
+//! take a second connection, which is closed with the first of them that no longer needs it. If an
+//! operation takes longer than its time, the server is told to cancel it, and the connection is
+//! closed for all, because it is unknown what the server still does; the next operation opens a new
+//! one.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use membership_core::{
     ClusterName, HintStream, Operation, TableError, TableErrorKind as Kind, TableLimits,
 };
 use membership_provider::{Endpoint, Hints};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
@@ -29,6 +33,15 @@ use crate::shared::DecodeCache;
 
 /// The tested limit; PostgreSQL itself accepts more.
 pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
+
+/// The connection of all operations.
+pub(super) const MAIN: usize = 0;
+/// The one of reads and heartbeats while a commit waits on that.
+const BESIDE: usize = 1;
+/// A commit that takes longer waits for something: a lock or a standby.
+const PROMPT: Duration = Duration::from_millis(100);
+/// How long a server may take to accept that a statement is cancelled.
+const CANCEL: Duration = Duration::from_secs(2);
 
 /// A value for a statement.
 pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
@@ -169,7 +182,11 @@ impl Call {
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, TableError> {
         let (client, phase) = (&self.client, statement.phase());
-        let connection = self.connection().await?;
+        let connection = self.connection_for(statement).await?;
+        let _waits = match statement.may_wait() {
+            true => Some(connection.waits.read().await),
+            false => None,
+        };
         let prepared = if client.config.pooler {
             None
         } else {
@@ -179,10 +196,7 @@ impl Call {
             )
             .await
             {
-                Err(_) => {
-                    client.close(&connection);
-                    return Err(lost(Phase::Before, "the server did not answer in time"));
-                }
+                Err(_) => return Err(client.late(&connection, Phase::Before)),
                 Ok(Err(e)) => return Err(client.failed(&connection, e, Phase::Before)),
                 Ok(Ok(prepared)) => Some(prepared),
             }
@@ -221,6 +235,7 @@ impl Call {
         phase: Phase,
     ) -> Result<Vec<Vec<String>>, TableError> {
         let connection = self.connection().await?;
+        let _waits = connection.waits.read().await;
         let answer = simple(&connection.driver, sql);
         self.client
             .answer(&connection, phase, self.deadline, answer)
@@ -232,18 +247,39 @@ impl Call {
     /// # Errors
     /// Why there is none; nothing was sent then.
     pub(super) async fn connection(&self) -> Result<Arc<Connection>, TableError> {
-        match self.client.current() {
+        match self.client.current(MAIN) {
             Some(connection) => Ok(connection),
-            None => self.open(false).await,
+            None => self.open(MAIN, false).await,
         }
     }
 
-    /// Opens a connection; unless it must be `new`, only if no other operation did. The one before
-    /// is closed after the last operation that uses it.
+    /// The one for this statement: not behind another one that waits.
+    async fn connection_for(&self, statement: Statement) -> Result<Arc<Connection>, TableError> {
+        let main = self.connection().await?;
+        if statement.may_wait() {
+            return Ok(main);
+        }
+        let beside = self.client.current(BESIDE);
+        let patience = match beside {
+            Some(_) => Duration::ZERO,
+            None => PROMPT.min(self.client.config.operation_timeout / 10),
+        };
+        if timeout(patience, main.waits.write()).await.is_ok() {
+            self.client.slots()[BESIDE] = None;
+            return Ok(main);
+        }
+        match beside {
+            Some(beside) => Ok(beside),
+            None => self.open(BESIDE, false).await,
+        }
+    }
+
+    /// Opens a connection; unless it must be `new`, only if no other operation did. The ones before
+    /// are closed after the last operation that uses them.
     ///
     /// # Errors
     /// As [`connection`](Self::connection).
-    pub(super) async fn open(&self, new: bool) -> Result<Arc<Connection>, TableError> {
+    pub(super) async fn open(&self, slot: usize, new: bool) -> Result<Arc<Connection>, TableError> {
         let client = &self.client;
         let open = async {
             // A new one does not wait for an attempt that may hang with the old ones.
@@ -251,11 +287,15 @@ impl Call {
                 true => None,
                 false => Some(client.connecting.lock().await),
             };
-            if let Some(connection) = client.current().filter(|_| !new) {
+            if let Some(connection) = client.current(slot).filter(|_| !new) {
                 return Ok(connection);
             }
             let connection = Arc::new(client.open().await?);
-            *client.slot() = Some(Arc::clone(&connection));
+            let mut slots = client.slots();
+            if new {
+                *slots = Default::default();
+            }
+            slots[slot] = Some(Arc::clone(&connection));
             Ok(connection)
         };
         timeout_at(self.deadline, open).await.unwrap_or_else(|_| {
@@ -290,7 +330,7 @@ pub(super) struct Client {
     pub(super) tls: Tls,
     /// The host that the last connection leads to.
     pub(super) host: AtomicUsize,
-    slot: Mutex<Option<Arc<Connection>>>,
+    slots: Mutex<[Option<Arc<Connection>>; 2]>,
     connecting: tokio::sync::Mutex<()>,
     /// Whether a connection worked once.
     pub(super) worked: AtomicBool,
@@ -308,7 +348,7 @@ impl Client {
             statements: Statements::new(&config, &names, LIMITS.rows),
             names,
             host: AtomicUsize::new(0),
-            slot: Mutex::default(),
+            slots: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             worked: AtomicBool::new(false),
             may_lose: AtomicBool::new(config.failover == PostgresFailover::MayLose),
@@ -316,22 +356,34 @@ impl Client {
         })
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, [Option<Arc<Connection>>; 2]> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn current(&self) -> Option<Arc<Connection>> {
-        let slot = self.slot();
-        slot.as_ref()
-            .filter(|connection| !connection.driver.is_closed())
-            .cloned()
+    fn current(&self, slot: usize) -> Option<Arc<Connection>> {
+        let open = |connection: &&Arc<Connection>| !connection.driver.is_closed();
+        self.slots()[slot].as_ref().filter(open).cloned()
     }
 
-    /// Closes a connection, also for the operations after this one.
-    fn close(&self, connection: &Arc<Connection>) {
+    /// No operation after this one uses the connection.
+    fn forget(&self, connection: &Arc<Connection>) {
         let same = |current: &mut Arc<Connection>| Arc::ptr_eq(current, connection);
-        self.slot().take_if(same);
-        connection.task.abort();
+        for slot in self.slots().iter_mut() {
+            slot.take_if(same);
+        }
+    }
+
+    /// There is no answer in time: has the server cancel what it does, which may wait for ever, and
+    /// closes the connection.
+    fn late(&self, connection: &Arc<Connection>, phase: Phase) -> TableError {
+        self.forget(connection);
+        let (tls, task) = (self.tls.clone(), connection.task.clone());
+        let token = connection.driver.cancel_token();
+        tokio::spawn(async move {
+            let _asked = timeout(CANCEL, token.cancel_query(tls)).await;
+            task.abort();
+        });
+        lost(phase, "the server did not answer in time")
     }
 
     async fn answer<T>(
@@ -343,10 +395,7 @@ impl Client {
     ) -> Result<T, TableError> {
         match timeout_at(deadline, answer).await {
             Ok(answer) => answer.map_err(|e| self.failed(connection, e, phase)),
-            Err(_) => {
-                self.close(connection);
-                Err(lost(phase, "the server did not answer in time"))
-            }
+            Err(_) => Err(self.late(connection, phase)),
         }
     }
 
@@ -364,7 +413,8 @@ impl Client {
             ordinary && !closes.contains(&db.code().code())
         });
         if !usable {
-            self.close(connection);
+            self.forget(connection);
+            connection.task.abort();
         }
         from_pg(e, phase)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind as Kind};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, RwLock};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
@@ -133,6 +133,7 @@ impl Client {
             prepared: std::array::from_fn(|_| OnceCell::new()),
             warnings,
             has_tables: AtomicBool::new(false),
+            waits: RwLock::default(),
         };
         self.check_server(&connection)
             .await
@@ -168,6 +169,8 @@ pub(super) struct Connection {
     pub(super) warnings: Arc<AtomicU64>,
     /// Whether the tables existed at the last check.
     pub(super) has_tables: AtomicBool,
+    /// Shared by the statements under way that may wait for long.
+    pub(super) waits: RwLock<()>,
 }
 
 impl Connection {

@@ -3,7 +3,7 @@
 
 use membership_core::{ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, VersionToken};
 
-use super::client::Call;
+use super::client::{Call, MAIN};
 use super::codec::{replaced_if_known, sort};
 use super::sql::Statement;
 use crate::shared::int;
@@ -14,7 +14,7 @@ impl Call {
     pub(super) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let (known, heartbeats) = (request.known.as_ref(), request.heartbeats);
         if request.new_connection {
-            self.open(true).await?;
+            self.open(MAIN, true).await?;
         }
         let table = known.map(|known| known.table_id().to_string());
         let version = known.map(|known| int(known.version()));

@@ -77,6 +77,11 @@ impl Statement {
     /// The statements that a connection prepares as soon as there are tables.
     pub(super) const USUAL: [Self; 4] = [Self::Read, Self::ReadRow, Self::Commit, Self::Heartbeat];
 
+    /// Whether it may wait for other transactions, or for standbys, for long.
+    pub(super) const fn may_wait(self) -> bool {
+        matches!(self, Self::Commit | Self::Initialize)
+    }
+
     /// Whether it writes.
     pub(super) const fn phase(self) -> Phase {
         match self {

@@ -19,9 +19,10 @@ use super::{PostgresConfig, STORE};
 
 /// The membership table of one cluster in a PostgreSQL database.
 ///
-/// Cheap to clone. All clones share one connection, and a second one while there are
-/// [`hints`](MembershipTable::hints); both are closed after the last clone is dropped. Needs a
-/// tokio runtime and stays with the one in which it was connected.
+/// Cheap to clone. All clones share one connection, a second one while there are
+/// [`hints`](MembershipTable::hints), and one more for reads and heartbeats while a commit waits;
+/// they are closed after the last clone is dropped. Needs a tokio runtime and stays with the one in
+/// which it was connected.
 ///
 /// * Reads are linearizable: they go to the primary; a standby is refused. An operation is one
 ///   round trip.

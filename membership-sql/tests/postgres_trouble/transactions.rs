@@ -186,3 +186,94 @@ async fn a_row_inserted_by_hand_fails_the_whole_commit() {
     let shared: Arc<dyn MembershipTable> = Arc::new(table);
     assert!(format!("{shared:?}").contains("billing/blue"));
 }
+
+const CONNECTIONS: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'membership'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_waits_holds_back_no_read_or_heartbeat() {
+    let server = server(Options::default()).await;
+    let mut token = {
+        let table = ready(&server).await;
+        commit(&table, &insert(&read(&table).await.token, 1)).await
+    };
+    let holder = Shell::connect(server.url()).await.unwrap();
+    let admin = Shell::connect(server.url()).await.unwrap();
+    let waiters = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    for pooler in [false, true] {
+        let table = connect(config(&server).pooler(pooler)).await.unwrap();
+        until("no other client is connected", async || {
+            admin.ask(CONNECTIONS).await.unwrap() == [["1"]]
+        })
+        .await;
+        holder
+            .run("BEGIN; SELECT 1 FROM membership_version FOR UPDATE")
+            .await
+            .unwrap();
+        let waiting = {
+            let (table, request) = (table.clone(), insert(&token, token.version() + 2));
+            tokio::spawn(async move { table.commit(&request).await })
+        };
+        until("the commit waits", async || {
+            admin.ask(waiters).await.unwrap() == [["1"]]
+        })
+        .await;
+        let (beat, one, all) = (heartbeat(1, token.version()), silo(1), read(&table));
+        let (beaten, found, row) = tokio::join!(
+            table.update_i_am_alive(&beat),
+            all,
+            table.read_row(&one, None)
+        );
+        beaten.unwrap();
+        row.unwrap();
+        assert_eq!(found.token, token);
+        assert!(!waiting.is_finished(), "they waited for the commit");
+        assert_eq!(
+            admin.ask(CONNECTIONS).await.unwrap(),
+            [["2"]],
+            "pooler {pooler}: one beside the one that waits"
+        );
+        holder.run("ROLLBACK").await.unwrap();
+        match waiting.await.unwrap().unwrap() {
+            CommitOutcome::Committed(next) => token = next,
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(read(&table).await.token, token);
+        until("the second connection is closed", async || {
+            admin.ask(CONNECTIONS).await.unwrap() == [["1"]]
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_without_an_answer_is_cancelled() {
+    let server = server(Options::default()).await;
+    let mut token = read(&ready(&server).await).await.token;
+    let admin = Shell::connect(server.url()).await.unwrap();
+    // A commit waits for ever for a standby that does not come: no timeout of the server ends that.
+    admin
+        .run("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        .await
+        .unwrap();
+    admin.run("SELECT pg_reload_conf()").await.unwrap();
+    until("the setting is there", async || {
+        admin.ask("SHOW synchronous_standby_names").await.unwrap() == [["*"]]
+    })
+    .await;
+    for pooler in [false, true] {
+        let hasty = config(&server)
+            .pooler(pooler)
+            .operation_timeout(Duration::from_secs(3));
+        let table = connect(hasty).await.unwrap();
+        let request = insert(&token, token.version() + 1);
+        let unknown = table.commit(&request).await.unwrap_err();
+        assert_eq!(unknown.kind(), TableErrorKind::OutcomeUnknown, "{unknown}");
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        until("the server waits no longer", async || {
+            admin.ask(waiting).await.unwrap() == [["0"]]
+        })
+        .await;
+        token = commit(&table, &request.again()).await;
+    }
+}
