@@ -23,6 +23,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 
+use super::codec::is_standby;
 use super::config::{PostgresConfig, PostgresFailover};
 use super::connection::{Connection, simple};
 use super::error::{Phase, error, from_pg, lost};
@@ -162,8 +163,14 @@ impl Call {
         statement: Statement,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, TableError> {
-        let answer = self.ask_once(statement, values).await;
+        let mut answer = self.ask_once(statement, values).await;
+        if let Ok(None) = answer {
+            // A new connection looks for the primary.
+            answer = self.ask_once(statement, values).await;
+        }
+        let standby = "a standby has answered: the address must lead to the primary";
         match answer {
+            Ok(rows) => rows.ok_or_else(|| error(Kind::Unavailable, standby)),
             // A table was not found. A new connection checks all of them.
             Err(e) if e.kind() == Kind::NotInitialized => Err(match self.connection().await {
                 Ok(connection) if connection.has_tables() => {
@@ -172,15 +179,16 @@ impl Call {
                 Ok(_) => e,
                 Err(why) => why,
             }),
-            answer => answer,
+            Err(e) => Err(e),
         }
     }
 
+    /// None if the server is a standby, whose answers may be old; its connection is closed.
     async fn ask_once(
         &self,
         statement: Statement,
         values: &[Value<'_>],
-    ) -> Result<Vec<Row>, TableError> {
+    ) -> Result<Option<Vec<Row>>, TableError> {
         let (client, phase) = (&self.client, statement.phase());
         let connection = self.connection_for(statement).await?;
         let _waits = match statement.may_wait() {
@@ -222,7 +230,11 @@ impl Call {
             let message = "the server committed with a warning: the standbys may not have it";
             return Err(error(Kind::OutcomeUnknown, message));
         }
-        Ok(rows)
+        if phase == Phase::Reading && rows.iter().any(is_standby) {
+            client.forget(&connection);
+            return Ok(None);
+        }
+        Ok(Some(rows))
     }
 
     /// Runs statements without values as one transaction.

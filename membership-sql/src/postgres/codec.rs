@@ -51,6 +51,11 @@ pub(super) fn sort(rows: &[tokio_postgres::Row]) -> Result<Answer<'_>, TableErro
     Ok(answer)
 }
 
+/// Whether this row says that a standby has answered.
+pub(super) fn is_standby(row: &tokio_postgres::Row) -> bool {
+    matches!(row.try_get(0), Ok(kind::STANDBY))
+}
+
 fn sort_one<'a>(
     row: &'a tokio_postgres::Row,
     answer: &mut Answer<'a>,

@@ -132,6 +132,8 @@ pub(super) mod kind {
     pub(in super::super) const CELL: i16 = 4;
     /// Some row of a cluster that has no version row.
     pub(in super::super) const ORPHAN: i16 = 5;
+    /// The server is a standby: behind a pooler it can become one, or another one answers.
+    pub(in super::super) const STANDBY: i16 = 6;
 }
 
 const VERSION_ROW: &str = "SELECT 0::int2 AS kind, NULL::text AS key, NULL::text AS body, NULL::int8 AS counter, NULL::text AS at,
@@ -141,6 +143,8 @@ FROM {version} WHERE cluster = $1";
 const ROWS: &str = "SELECT 1::int2, silo, body, NULL, NULL, NULL FROM {silo} WHERE cluster = $1";
 const HEARTBEATS: &str = "SELECT 2::int2, h.silo, NULL, h.counter, h.at, NULL FROM {heartbeat} h
 WHERE h.cluster = $1 AND h.counter IS NOT NULL AND EXISTS (SELECT FROM {silo} s WHERE s.cluster = h.cluster AND s.silo = h.silo)";
+
+const STANDBY: &str = "SELECT 6::int2, NULL, NULL, NULL, NULL, NULL WHERE pg_is_in_recovery()";
 
 /// A version row that this build may work with.
 const USABLE: &str = "NOT deleting AND min_layout <= 1";
@@ -237,7 +241,9 @@ UNION ALL
 UNION ALL
 {HEARTBEATS} AND $5
 UNION ALL
-SELECT 4::int2, NULL, text, NULL, NULL, NULL FROM {{cell}} WHERE cluster = $1 AND $5"
+SELECT 4::int2, NULL, text, NULL, NULL, NULL FROM {{cell}} WHERE cluster = $1 AND $5
+UNION ALL
+{STANDBY}"
         );
         let read_row = format!(
             "{VERSION_ROW}
@@ -247,7 +253,9 @@ UNION ALL
 {HEARTBEATS} AND h.silo = $2
 UNION ALL
 (SELECT 5::int2, silo, NULL, NULL, NULL, NULL FROM {{silo}} WHERE cluster = $1
- AND NOT EXISTS (SELECT FROM {{version}} WHERE cluster = $1) LIMIT 1)"
+ AND NOT EXISTS (SELECT FROM {{version}} WHERE cluster = $1) LIMIT 1)
+UNION ALL
+{STANDBY}"
         );
         let announce = if config.announces() {
             "(SELECT count(pg_notify($17, '')) FROM v)::text"

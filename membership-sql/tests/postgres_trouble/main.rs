@@ -7,6 +7,7 @@
 mod postgres;
 
 mod connections;
+mod failover;
 mod hosts;
 mod schema;
 mod standby;

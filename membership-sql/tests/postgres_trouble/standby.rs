@@ -1,5 +1,7 @@
 //! Servers that accept no writes: a standby, and a read-only server.
 
+use std::path::PathBuf;
+
 use membership_core::{CommitOutcome, Durability, MembershipTable, TableErrorKind};
 use membership_sql::{PostgresConfig, PostgresFailover};
 use membership_testbed::Server;
@@ -12,6 +14,8 @@ use crate::{commit, config, connect, insert, read, ready, server, until};
 pub struct Standby {
     process: std::process::Child,
     pub port: u16,
+    /// The folder of its socket, where no password is needed.
+    pub folder: PathBuf,
 }
 
 impl Drop for Standby {
@@ -50,7 +54,11 @@ impl Standby {
             .stderr(log)
             .spawn()
             .unwrap();
-        let standby = Self { process, port };
+        let standby = Self {
+            process,
+            port,
+            folder,
+        };
         let url = standby.url(primary);
         until("the standby answers", async || {
             Shell::connect(&url).await.is_ok()
