@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::error::error;
 use super::server::Facts;
 use super::{keys, procedure};
-use crate::shared::DecodeCache;
+use crate::shared::{DecodeCache, Doubts};
 
 /// The tested limit; a server accepts more if its `max_allowed_packet` does.
 const LIMITS: TableLimits = TableLimits::new(1_000, 1 << 20, 16 << 20, 100_000);
@@ -48,6 +48,7 @@ pub(super) struct Inner {
     pub(super) writes: Slot,
     /// How often connections were found broken or are in doubt.
     generation: AtomicU64,
+    doubts: Doubts,
     facts: Mutex<Facts>,
 }
 
@@ -100,6 +101,7 @@ impl Inner {
             reads: Slot::new(Some(connection)),
             writes: Slot::default(),
             generation: AtomicU64::new(0),
+            doubts: Doubts::default(),
             facts: Mutex::new(facts),
         })
     }
@@ -116,11 +118,49 @@ impl Inner {
         drop(self.writes.lock().await.take());
     }
 
-    /// Runs an operation within the configured time.
+    /// Runs an operation within the configured time, and once more over a new connection when its
+    /// answer is in doubt.
     ///
     /// # Errors
     /// The errors of the operation, with its name and the server.
     pub(super) async fn run<W: Work>(&self, slot: &Slot, work: W) -> Result<W::Answer, TableError> {
+        let deadline = Instant::now() + self.config.timeout();
+        match self.run_until(deadline, slot, &work).await {
+            Err(e) if self.doubts.look_again(&e) => self.run_over_new(deadline, &work).await,
+            answer => answer,
+        }
+    }
+
+    /// Runs a read over a new connection, which the next operations use, too.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(super) async fn run_anew<W: Work>(&self, work: W) -> Result<W::Answer, TableError> {
+        let deadline = Instant::now() + self.config.timeout();
+        self.run_over_new(deadline, &work).await
+    }
+
+    async fn run_over_new<W: Work>(
+        &self,
+        deadline: Instant,
+        work: &W,
+    ) -> Result<W::Answer, TableError> {
+        // The operations under way keep their connections, and the next ones do not use those.
+        self.connections_broke();
+        let slot = Slot::default();
+        let answer = self.run_until(deadline, &slot, work).await;
+        if let Ok(mut reads) = self.reads.try_lock() {
+            *reads = slot.into_inner();
+        }
+        answer
+    }
+
+    async fn run_until<W: Work>(
+        &self,
+        deadline: Instant,
+        slot: &Slot,
+        work: &W,
+    ) -> Result<W::Answer, TableError> {
         let limit = self.config.timeout();
         let (in_doubt, has_slot) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
         let late = |_| {
@@ -139,26 +179,11 @@ impl Inner {
         let run = async {
             let mut slot = slot.lock().await;
             has_slot.store(true, Ordering::Relaxed);
-            self.run_over(&mut slot, &work, &in_doubt).await
+            self.run_over(&mut slot, work, &in_doubt).await
         };
-        let answer = timeout_at(Instant::now() + limit, run).await;
+        let answer = timeout_at(deadline, run).await;
         let answer = answer.map_err(late).and_then(|answer| answer);
         answer.map_err(|e| e.during(W::OPERATION).at(self.config.address()))
-    }
-
-    /// Runs a read over a new connection, which the next operations use, too.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub(super) async fn run_anew<W: Work>(&self, work: W) -> Result<W::Answer, TableError> {
-        // The operations under way keep their connections, and the next ones do not use those.
-        self.connections_broke();
-        let slot = Slot::default();
-        let answer = self.run(&slot, work).await;
-        if let Ok(mut reads) = self.reads.try_lock() {
-            *reads = slot.into_inner();
-        }
-        answer
     }
 
     async fn run_over<W: Work>(

@@ -30,7 +30,7 @@ use super::error::{Phase, error, from_pg, lost};
 use super::keys::{self, Names};
 use super::sql::{Statement, Statements};
 use super::tls::Tls;
-use crate::shared::DecodeCache;
+use crate::shared::{DecodeCache, Doubts};
 
 /// The tested limit; PostgreSQL itself accepts more.
 pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
@@ -54,6 +54,7 @@ pub(super) type Parts = Vec<Option<String>>;
 pub(super) struct Inner {
     pub(super) client: Arc<Client>,
     pub(super) cache: DecodeCache<Parts>,
+    doubts: Doubts,
     pub(super) cluster: ClusterName,
     /// The cluster's key in every table.
     pub(super) key: String,
@@ -103,6 +104,7 @@ impl Inner {
         let inner = Arc::new(Self {
             client,
             cache: DecodeCache::default(),
+            doubts: Doubts::default(),
             key: cluster.store_key(),
             channel,
             hints: Hints::new(&cluster, listener),
@@ -154,6 +156,27 @@ impl Inner {
 }
 
 impl Call {
+    /// Runs an operation, and once more on another primary, if there is one, when the answer of the
+    /// first is in doubt.
+    ///
+    /// # Errors
+    /// Those of the operation, or why there is no connection.
+    pub(super) async fn look_twice<T, F>(
+        &self,
+        operation: impl Fn() -> F + Send + Sync,
+    ) -> Result<T, TableError>
+    where
+        F: Future<Output = Result<T, TableError>> + Send,
+    {
+        match operation().await {
+            Err(e) if self.doubts.look_again(&e) => {
+                self.open(MAIN, true).await?;
+                operation().await
+            }
+            answer => answer,
+        }
+    }
+
     /// Runs one statement, in one round trip once the connection is open and has prepared it.
     ///
     /// # Errors
@@ -286,8 +309,9 @@ impl Call {
         }
     }
 
-    /// Opens a connection; unless it must be `new`, only if no other operation did. The ones before
-    /// are closed after the last operation that uses them.
+    /// Opens a connection; unless it must be `new`, only if no other operation did. A new one leads to
+    /// another host, if one takes writes, and the ones before are closed after the last operation that
+    /// uses them.
     ///
     /// # Errors
     /// As [`connection`](Self::connection).
@@ -302,7 +326,7 @@ impl Call {
             if let Some(connection) = client.current(slot).filter(|_| !new) {
                 return Ok(connection);
             }
-            let connection = Arc::new(client.open().await?);
+            let connection = Arc::new(client.open(new).await?);
             let mut slots = client.slots();
             if new {
                 *slots = Default::default();

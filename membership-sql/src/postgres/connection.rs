@@ -26,15 +26,18 @@ pub(super) type Wire = tokio_postgres::Connection<Socket, Stream<Socket>>;
 
 impl Client {
     /// A new connection, with what the server sends over it. The hosts are tried in order, beginning
-    /// with the last one that worked. Each gets its share of the time, so that one that accepts and
+    /// with the last one that worked, or if `another` with the one after it. Each gets its share of the time, so that one that accepts and
     /// is silent, or swallows packets, leaves time for the next one.
-    pub(super) async fn dial(&self) -> Result<(tokio_postgres::Client, Wire), TableError> {
+    pub(super) async fn dial(
+        &self,
+        another: bool,
+    ) -> Result<(tokio_postgres::Client, Wire), TableError> {
         let (count, limit) = (self.config.hosts(), self.config.operation_timeout);
         let share = match count {
             1 => limit,
             _ => limit / (u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1)),
         };
-        let first = self.host.load(Ordering::Relaxed);
+        let first = self.host.load(Ordering::Relaxed) + usize::from(another);
         let mut why = error(Kind::Configuration, "no host is named");
         for host in (first..first + count).map(|n| n % count) {
             let driver = self.driver(host, share);
@@ -112,8 +115,8 @@ impl Client {
         settings.map(set).join(" ")
     }
 
-    pub(super) async fn open(&self) -> Result<Connection, TableError> {
-        let (driver, mut wire) = self.dial().await.map_err(|e| self.may_pass(e))?;
+    pub(super) async fn open(&self, another: bool) -> Result<Connection, TableError> {
+        let (driver, mut wire) = self.dial(another).await.map_err(|e| self.may_pass(e))?;
         let warnings = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&warnings);
         let task = tokio::spawn(async move {

@@ -20,7 +20,7 @@ impl HintSource for Listener {
     async fn listen(&self, notifier: &Notifier) -> TableError {
         let limit = self.client.config.operation_timeout;
         let late = || lost(Phase::Reading, "the server did not answer in time");
-        let (driver, mut wire) = match timeout(limit, self.client.dial()).await {
+        let (driver, mut wire) = match timeout(limit, self.client.dial(false)).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(e)) => return e,
             Err(_) => return late(),

@@ -12,10 +12,15 @@ impl Call {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(super) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let (known, heartbeats) = (request.known.as_ref(), request.heartbeats);
         if request.new_connection {
             self.open(MAIN, true).await?;
+            return self.read_once(request).await;
         }
+        self.look_twice(|| self.read_once(request)).await
+    }
+
+    async fn read_once(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        let (known, heartbeats) = (request.known.as_ref(), request.heartbeats);
         let table = known.map(|known| known.table_id().to_string());
         let version = known.map(|known| int(known.version()));
         let commit = known.map(|known| known.commit().to_string());

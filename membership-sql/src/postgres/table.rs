@@ -115,14 +115,17 @@ impl MembershipTable for PostgresTable {
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
         let (silo, known) = (*silo, known.cloned());
-        let read = |call: Call| async move { call.read_row(&silo, known.as_ref()).await };
+        let read = |call: Call| async move {
+            call.look_twice(|| call.read_row(&silo, known.as_ref()))
+                .await
+        };
         self.0.run(Operation::ReadRow, read).await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
         let sent = request.clone();
-        let commit = |call: Call| async move { call.commit(&sent).await };
+        let commit = |call: Call| async move { call.look_twice(|| call.commit(&sent)).await };
         let outcome = self.0.run(Operation::Commit, commit).await;
         outcome.map_err(|e| e.of_commit(request.attempt))
     }

@@ -8,6 +8,7 @@ mod support;
 mod commits;
 mod connections;
 mod costs;
+mod failover;
 mod schema;
 
 use conformance_tests::helpers::{commit as committed, unique};

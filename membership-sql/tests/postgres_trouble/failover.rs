@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use membership_core::{MembershipTable, ReadAnswer, ReadRequest, TableErrorKind};
-use membership_sql::PostgresConfig;
+use membership_sql::{PostgresConfig, PostgresFailover};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
@@ -134,4 +134,38 @@ async fn behind_a_pooler_no_standby_answers() {
     assert!(refused.to_string().contains("standby"), "{refused}");
     pooler.next.store(0, Ordering::SeqCst);
     assert_eq!(read(&pooled).await.token, token);
+}
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deposed_primary_is_left_once_its_answer_is_older_than_what_is_known() {
+    let primary = primary().await;
+    let token = {
+        let table = ready(&primary).await;
+        commit(&table, &insert(&read(&table).await.token, 1)).await
+    };
+    let standby = Standby::of(&primary).await;
+    let hosts = format!("{},{}", primary.address(), standby.address());
+    let both = PostgresConfig::from_url(&url_of(&primary, &hosts)).unwrap();
+    let both = both.failover(PostgresFailover::MayLose);
+    let (reads, rows, commits) = (
+        connect(both.clone()).await.unwrap(),
+        connect(both.clone()).await.unwrap(),
+        connect(both).await.unwrap(),
+    );
+    let there = Shell::connect(&standby.url(&primary)).await.unwrap();
+    there.run("SELECT pg_promote()").await.unwrap();
+    let other = PostgresConfig::from_url(&standby.url(&primary)).unwrap();
+    let other = connect(other).await.unwrap();
+    let newer = commit(&other, &insert(&token, 2)).await;
+    // The clients still use the former primary, and hear of the new commit from another silo.
+    let known = |token| ReadRequest::all().with_known(Some(token));
+    let old = reads.read(&known(token)).await.unwrap();
+    assert!(matches!(old, ReadAnswer::Unchanged { .. }), "{old:?}");
+    let new = reads.read(&known(newer.clone())).await.unwrap();
+    assert!(matches!(new, ReadAnswer::Unchanged { .. }), "{new:?}");
+    let row = rows.read_row(&silo(2), Some(&newer)).await.unwrap();
+    assert!(row.row.is_some() && row.token == newer);
+    let next = commit(&commits, &insert(&newer, 3)).await;
+    // Later operations stay there.
+    let later = reads.read(&known(next)).await.unwrap();
+    assert!(matches!(later, ReadAnswer::Unchanged { .. }), "{later:?}");
 }

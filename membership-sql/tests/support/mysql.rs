@@ -155,10 +155,7 @@ impl Store for Mysql {
     }
 
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Raw, Stop> {
-        Ok(Raw {
-            shell: shell(&backend.servers().url()).await?,
-            cluster: key(cluster),
-        })
+        Raw::open(&backend.servers().url(), cluster).await
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
@@ -181,6 +178,12 @@ pub struct Raw {
 }
 
 impl Raw {
+    pub async fn open(url: &str, cluster: &ClusterName) -> Result<Self, Stop> {
+        let shell = shell(url).await?;
+        let cluster = key(cluster);
+        Ok(Self { shell, cluster })
+    }
+
     async fn run(&mut self, sql: String) -> Result<(), Stop> {
         Ok(self.shell.query_drop(sql).await?)
     }
