@@ -1,9 +1,12 @@
 //! Checks of a new connection: whether the server can keep the contract, and whether the tables are
 //! ours.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use membership_core::{TableError, TableErrorKind as Kind};
+use membership_core::{Durability, Guarantees, Recency, TableError, TableErrorKind as Kind};
+use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 
 use super::STORE;
@@ -12,17 +15,21 @@ use super::config::{PostgresFailover, PostgresSynchronousCommit};
 use super::connection::{CANARY, Connection, simple};
 use super::error::{Phase, error, from_pg};
 use super::schema;
+use super::sql::STANDBYS;
 use crate::shared::layout::{TABLES, check_marks};
 
 /// The oldest server with the `plan_cache_mode` and the CTEs that the statements need.
 const MIN_SERVER: u32 = 120_000;
+
+/// A server that had standbys may have been deposed by one of them that is out of its sight now.
+const MEMORY: Duration = Duration::from_secs(3600);
 
 /// Before version 12 `plan_cache_mode` is unknown, and the error should name the version.
 const SERVER: &str = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'),
     current_setting('transaction_isolation'), current_setting('server_version_num'),
     current_setting('server_encoding'), current_setting('fsync'),
     current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
-    (SELECT count(*) FROM pg_stat_replication), current_setting('plan_cache_mode', true)";
+    {standbys}, current_setting('plan_cache_mode', true)";
 
 impl Client {
     /// Refuses a server that cannot keep the contract.
@@ -30,7 +37,7 @@ impl Client {
     /// # Errors
     /// `Configuration`, or the error that the server returns.
     pub(super) async fn check_server(&self, connection: &Connection) -> Result<(), TableError> {
-        let answer = simple(&connection.driver, SERVER).await;
+        let answer = simple(&connection.driver, &SERVER.replace("{standbys}", STANDBYS)).await;
         let rows = answer.map_err(|e| from_pg(e, Phase::Before))?;
         let row: Vec<&str> = rows.iter().flatten().map(String::as_str).collect();
         let wrong = |message: &str| Err(error(Kind::Configuration, message));
@@ -78,13 +85,62 @@ impl Client {
                 return wrong(&format!("the session's isolation is {isolation}, {advice}"));
             }
         }
-        if config.failover == PostgresFailover::Detect {
-            let local = config.synchronous_commit == PostgresSynchronousCommit::Local;
-            let waits = !standbys.is_empty() && !local;
-            let may_lose = fsync != "on" || (senders != "0" && !waits);
-            self.may_lose.store(may_lose, Ordering::Relaxed);
-        }
+        let local = config.synchronous_commit == PostgresSynchronousCommit::Local;
+        let confirmed = fsync == "on" && !standbys.is_empty() && !local;
+        self.confirmed.store(confirmed, Ordering::Relaxed);
+        self.is_alone(senders != "0");
         Ok(())
+    }
+
+    /// Whether this is the only host, and has had no standbys for a while.
+    fn is_alone(&self, has_standbys: bool) -> bool {
+        let mut had = self
+            .had_standbys
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if has_standbys {
+            *had = Some(Instant::now());
+        }
+        self.config.hosts() == 1 && had.is_none_or(|at| at.elapsed() >= MEMORY)
+    }
+
+    /// Refuses the answer to a read with a barrier if another server may have taken over.
+    ///
+    /// # Errors
+    /// `Unavailable`
+    pub(super) fn check_barrier(
+        &self,
+        (confirmed, standbys): (bool, i64),
+    ) -> Result<(), TableError> {
+        let alone = self.is_alone(standbys > 0);
+        if confirmed || alone || self.config.failover != PostgresFailover::Detect {
+            return Ok(());
+        }
+        let message = "another server may be the primary by now, and no synchronous standby confirms that this one is: set \
+            synchronous_standby_names, or failover=safe if no asynchronous standby is ever promoted, \
+            or failover=may_lose if the primary is stopped before one is";
+        Err(error(Kind::Unavailable, message))
+    }
+
+    pub(super) fn guarantees(&self) -> Guarantees {
+        let confirmed = self.confirmed.load(Ordering::Relaxed);
+        let (detect, alone) = match self.config.failover {
+            PostgresFailover::Safe => {
+                return Guarantees::new(Recency::Linearizable, Durability::Kept);
+            }
+            PostgresFailover::MayLose => (false, true),
+            PostgresFailover::Detect => (true, self.is_alone(false) && !confirmed),
+        };
+        Guarantees::new(
+            match alone {
+                true => Recency::Linearizable,
+                false => Recency::MonotonicPerClient,
+            },
+            match detect && confirmed {
+                true => Durability::Kept,
+                false => Durability::MayBeLost,
+            },
+        )
     }
 
     /// Checks whether the tables exist and are ours, and prepares the usual statements.

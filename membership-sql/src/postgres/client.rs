@@ -24,7 +24,7 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 
 use super::codec::is_standby;
-use super::config::{PostgresConfig, PostgresFailover};
+use super::config::PostgresConfig;
 use super::connection::{Connection, simple};
 use super::error::{Phase, error, from_pg, lost};
 use super::keys::{self, Names};
@@ -247,11 +247,11 @@ impl Call {
         let rows = client
             .answer(&connection, phase, self.deadline, answer)
             .await?;
-        // The wait for a synchronous standby was cancelled: the commit is done here, and maybe only
+        // The wait for a synchronous standby was cancelled: a commit is done here, and maybe only
         // here.
-        if phase == Phase::Writing && connection.warnings.load(Ordering::Acquire) != warnings {
-            let message = "the server committed with a warning: the standbys may not have it";
-            return Err(error(Kind::OutcomeUnknown, message));
+        if statement.may_wait() && connection.warnings.load(Ordering::Acquire) != warnings {
+            let message = "the server gave a warning: the standbys may not have it";
+            return Err(lost(phase, message));
         }
         if phase == Phase::Reading && rows.iter().any(is_standby) {
             client.forget(&connection);
@@ -291,7 +291,7 @@ impl Call {
     /// The one for this statement: not behind another one that waits.
     async fn connection_for(&self, statement: Statement) -> Result<Arc<Connection>, TableError> {
         let main = self.connection().await?;
-        if statement.may_wait() {
+        if statement.may_wait() && statement.phase() == Phase::Writing {
             return Ok(main);
         }
         let beside = self.client.current(BESIDE);
@@ -370,8 +370,10 @@ pub(super) struct Client {
     connecting: tokio::sync::Mutex<()>,
     /// Whether a connection worked once.
     pub(super) worked: AtomicBool,
-    /// Whether a failover can lose acknowledged commits, as far as it is known.
-    pub(super) may_lose: AtomicBool,
+    /// Whether synchronous standbys confirm commits.
+    pub(super) confirmed: AtomicBool,
+    /// When the server had standbys last.
+    pub(super) had_standbys: Mutex<Option<Instant>>,
 }
 
 impl Client {
@@ -387,7 +389,8 @@ impl Client {
             slots: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             worked: AtomicBool::new(false),
-            may_lose: AtomicBool::new(config.failover == PostgresFailover::MayLose),
+            confirmed: AtomicBool::new(false),
+            had_standbys: Mutex::default(),
             config,
         })
     }

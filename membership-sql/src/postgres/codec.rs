@@ -29,6 +29,8 @@ pub(super) struct Answer<'a> {
     cell: Option<&'a str>,
     /// The key of a row without a version row.
     orphan: Option<&'a str>,
+    /// Whether standbys have confirmed the statement, and how many there are.
+    pub(super) barrier: (bool, i64),
     /// Whether the commit was executed.
     pub(super) done: bool,
 }
@@ -70,6 +72,10 @@ fn sort_one<'a>(
         }
         kind::CELL => answer.cell = Some(row.try_get(2)?),
         kind::ORPHAN => answer.orphan = Some(row.try_get(1)?),
+        kind::BARRIER => {
+            let confirmed: Option<&str> = row.try_get(1)?;
+            answer.barrier = (confirmed.is_some(), row.try_get(3)?);
+        }
         kind::DONE => answer.done = true,
         _ => {}
     }

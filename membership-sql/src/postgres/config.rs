@@ -43,13 +43,15 @@ impl PostgresSynchronousCommit {
 /// What a failover of this server can lose. It decides the durability that the table guarantees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PostgresFailover {
-    /// Read from the server: nothing, unless `fsync` is off or all standbys are asynchronous.
+    /// Read from the server: nothing only if commits wait for synchronous standbys and `fsync` is on.
+    /// These confirm reads with a barrier as well. Without them reads are linearizable only while one
+    /// host is named that has no standbys; else a read with a barrier is refused.
     #[default]
     Detect,
     /// Nothing: there is no failover, or only to a synchronous standby.
     Safe,
-    /// The last acknowledged commits: an asynchronous standby may be promoted. Silos then see
-    /// `TableRolledBack`.
+    /// The last acknowledged commits: an asynchronous standby may be promoted, after the primary was
+    /// stopped, so that no two servers answer. Silos then see `TableRolledBack`.
     MayLose,
 }
 

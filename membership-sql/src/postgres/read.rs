@@ -3,7 +3,7 @@
 
 use membership_core::{ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, VersionToken};
 
-use super::client::{Call, MAIN};
+use super::client::{Call, MAIN, Value};
 use super::codec::{replaced_if_known, sort};
 use super::sql::Statement;
 use crate::shared::int;
@@ -24,14 +24,17 @@ impl Call {
         let table = known.map(|known| known.table_id().to_string());
         let version = known.map(|known| int(known.version()));
         let commit = known.map(|known| known.commit().to_string());
-        let rows = self
-            .ask(
-                Statement::Read,
-                &[&self.key, &table, &version, &commit, &heartbeats],
-            )
-            .await
-            .map_err(replaced_if_known(known))?;
+        let statement = match request.barrier {
+            true => Statement::Barrier,
+            false => Statement::Read,
+        };
+        let values: [Value<'_>; 5] = [&self.key, &table, &version, &commit, &heartbeats];
+        let rows = self.ask(statement, &values).await;
+        let rows = rows.map_err(replaced_if_known(known))?;
         let answer = sort(&rows)?;
+        if request.barrier {
+            self.client.check_barrier(answer.barrier)?;
+        }
         let row = answer.usable(&self.cache, known)?;
         let heartbeats = heartbeats.then(|| answer.heartbeats());
         if known.is_some_and(|known| known.same_commit(&row.token(&[]))) {

@@ -25,7 +25,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::config::PostgresConfig;
+use super::config::{PostgresConfig, PostgresSynchronousCommit};
 use super::error::Phase;
 use super::keys::Names;
 
@@ -34,6 +34,8 @@ use super::keys::Names;
 pub(super) enum Statement {
     /// cluster, table id, version, commit id (null: nothing is known), heartbeats?
     Read,
+    /// The same, and what shows that no other server can have taken over.
+    Barrier,
     /// cluster, silo
     ReadRow,
     /// See [`COMMIT`].
@@ -54,8 +56,9 @@ pub(super) enum Statement {
     BaselineRead,
 }
 
-const ALL: [Statement; 10] = [
+const ALL: [Statement; 11] = [
     Statement::Read,
+    Statement::Barrier,
     Statement::ReadRow,
     Statement::Commit,
     Statement::Heartbeat,
@@ -75,17 +78,23 @@ impl Statement {
     }
 
     /// The statements that a connection prepares as soon as there are tables.
-    pub(super) const USUAL: [Self; 4] = [Self::Read, Self::ReadRow, Self::Commit, Self::Heartbeat];
+    pub(super) const USUAL: [Self; 5] = [
+        Self::Read,
+        Self::Barrier,
+        Self::ReadRow,
+        Self::Commit,
+        Self::Heartbeat,
+    ];
 
     /// Whether it may wait for other transactions, or for standbys, for long.
     pub(super) const fn may_wait(self) -> bool {
-        matches!(self, Self::Commit | Self::Initialize)
+        matches!(self, Self::Barrier | Self::Commit | Self::Initialize)
     }
 
     /// Whether it writes.
     pub(super) const fn phase(self) -> Phase {
         match self {
-            Self::Read | Self::ReadRow | Self::BaselineRead => Phase::Reading,
+            Self::Read | Self::Barrier | Self::ReadRow | Self::BaselineRead => Phase::Reading,
             _ => Phase::Writing,
         }
     }
@@ -93,7 +102,9 @@ impl Statement {
     pub(super) fn types(self) -> Vec<Type> {
         let texts = |n: usize| vec![Type::TEXT; n];
         match self {
-            Self::Read => vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::BOOL],
+            Self::Read | Self::Barrier => {
+                vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::BOOL]
+            }
             Self::ReadRow | Self::Cell | Self::BaselineWrite | Self::BaselineInsert => texts(2),
             Self::BaselineRead => texts(1),
             Self::Heartbeat | Self::FirstHeartbeat => {
@@ -134,6 +145,8 @@ pub(super) mod kind {
     pub(in super::super) const ORPHAN: i16 = 5;
     /// The server is a standby: behind a pooler it can become one, or another one answers.
     pub(in super::super) const STANDBY: i16 = 6;
+    /// A key if standbys confirm the statement, and the number of standbys in `counter`.
+    pub(in super::super) const BARRIER: i16 = 7;
 }
 
 const VERSION_ROW: &str = "SELECT 0::int2 AS kind, NULL::text AS key, NULL::text AS body, NULL::int8 AS counter, NULL::text AS at,
@@ -145,6 +158,15 @@ const HEARTBEATS: &str = "SELECT 2::int2, h.silo, NULL, h.counter, h.at, NULL FR
 WHERE h.cluster = $1 AND h.counter IS NOT NULL AND EXISTS (SELECT FROM {silo} s WHERE s.cluster = h.cluster AND s.silo = h.silo)";
 
 const STANDBY: &str = "SELECT 6::int2, NULL, NULL, NULL, NULL, NULL WHERE pg_is_in_recovery()";
+
+/// The standbys that are connected or have a place kept. A base backup is none; only users with
+/// `pg_monitor` can tell.
+pub(super) const STANDBYS: &str = "(SELECT count(*) FROM pg_stat_replication WHERE application_name IS DISTINCT FROM 'pg_basebackup')
+       + (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT temporary)";
+
+/// A message in the log lets the statement end as a commit does: when the synchronous standbys have
+/// confirmed it, which they do only for their primary.
+const BARRIER: &str = "SELECT 7::int2, CASE WHEN {waits} THEN pg_logical_emit_message(true, 'membership', '')::text END, NULL, {standbys}, NULL, NULL WHERE NOT pg_is_in_recovery(){settings}";
 
 /// A version row that this build may work with.
 const USABLE: &str = "NOT deleting AND min_layout <= 1";
@@ -257,6 +279,13 @@ UNION ALL
 UNION ALL
 {STANDBY}"
         );
+        let waits = match config.synchronous_commit {
+            PostgresSynchronousCommit::Local => "false",
+            _ => "current_setting('synchronous_standby_names') <> ''",
+        };
+        let barrier = format!("{read}\nUNION ALL\n{BARRIER}")
+            .replace("{waits}", waits)
+            .replace("{standbys}", STANDBYS);
         let announce = if config.announces() {
             "(SELECT count(pg_notify($17, '')) FROM v)::text"
         } else {
@@ -285,6 +314,7 @@ UNION ALL
         let text = |statement: Statement| {
             let template = match statement {
                 Statement::Read => &read,
+                Statement::Barrier => &barrier,
                 Statement::ReadRow => &read_row,
                 Statement::Commit => &commit,
                 Statement::Heartbeat => HEARTBEAT,

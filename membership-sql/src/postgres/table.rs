@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
-    HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
-    RowRead, SiloAddress, TableError, TableLimits, VersionToken,
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowRead, SiloAddress,
+    TableError, TableLimits, VersionToken,
 };
 use membership_provider::{Provider, StoreProvider};
 
@@ -24,9 +23,9 @@ use super::{PostgresConfig, STORE};
 /// they are closed after the last clone is dropped. Needs a tokio runtime and stays with the one in
 /// which it was connected.
 ///
-/// * Reads are linearizable: they go to the primary; a standby is refused. An operation is one
-///   round trip.
-/// * Whether acknowledged commits survive a failover depends on the standbys: see
+/// * Reads go to the primary; a standby is refused. An operation is one round trip.
+/// * Whether reads are linearizable, whether a read with a barrier is possible, and whether
+///   acknowledged commits survive a failover depends on the standbys: see
 ///   [`PostgresFailover`](crate::PostgresFailover).
 /// * Every operation ends within the configured time. One that takes longer closes the connection,
 ///   and the next operation opens a new one. A commit or heartbeat whose answer was lost is
@@ -146,14 +145,7 @@ impl MembershipTable for PostgresTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let may_lose = self.0.client.may_lose.load(Ordering::Relaxed);
-        Guarantees::new(
-            Recency::Linearizable,
-            match may_lose {
-                true => Durability::MayBeLost,
-                false => Durability::Kept,
-            },
-        )
+        self.0.client.guarantees()
     }
 
     fn hints(&self) -> Option<HintStream> {

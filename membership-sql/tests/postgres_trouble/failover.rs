@@ -108,7 +108,10 @@ async fn behind_a_pooler_no_standby_answers() {
         socket(standby.folder.clone(), standby.port),
     ])
     .await;
-    let url = format!("{}?pooler=true&sslmode=disable", url_of(&primary, &address));
+    let url = format!(
+        "{}?pooler=true&sslmode=disable&failover=safe",
+        url_of(&primary, &address)
+    );
     let pooled = connect(PostgresConfig::from_url(&url).unwrap())
         .await
         .unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use membership_core::{MembershipTable, ReadRequest};
-use membership_sql::{PostgresConfig, PostgresTable};
+use membership_sql::{PostgresConfig, PostgresFailover, PostgresTable};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::postgres::{Options, Shell};
@@ -60,8 +60,9 @@ impl Silent {
 /// Uses the default timeout of an operation, so that none can end in time by chance.
 async fn table_at(url: &str) -> PostgresTable {
     let began = Instant::now();
-    let table = PostgresTable::connect(PostgresConfig::from_url(url).unwrap(), blue());
-    let table = table.await.unwrap();
+    let config = PostgresConfig::from_url(url).unwrap();
+    let config = config.failover(PostgresFailover::Safe);
+    let table = PostgresTable::connect(config, blue()).await.unwrap();
     let took = began.elapsed();
     assert!(took < Duration::from_secs(8), "{took:?}");
     table

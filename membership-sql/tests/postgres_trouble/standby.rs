@@ -1,9 +1,13 @@
 //! Servers that accept no writes: a standby, and a read-only server.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use membership_core::{CommitOutcome, Durability, MembershipTable, TableErrorKind};
-use membership_sql::{PostgresConfig, PostgresFailover};
+use membership_core::{
+    CommitOutcome, Durability, Guarantees, MembershipTable, ReadRequest, Recency, TableError,
+    TableErrorKind,
+};
+use membership_sql::{PostgresConfig, PostgresFailover, PostgresSynchronousCommit, PostgresTable};
 use membership_testbed::Server;
 
 use crate::postgres::{Options, Shell};
@@ -67,6 +71,16 @@ impl Standby {
         standby
     }
 
+    /// Stops it, and waits until it confirms nothing more to its primary.
+    async fn stop(self, primary: &Shell) {
+        drop(self);
+        until("the standby is gone", async || {
+            let senders = "SELECT count(*) FROM pg_stat_replication";
+            primary.ask(senders).await.unwrap() == [["0"]]
+        })
+        .await;
+    }
+
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -94,8 +108,7 @@ pub async fn primary() -> Server {
 #[tokio::test]
 async fn a_standby_is_refused_and_the_next_host_is_used() {
     let primary = primary().await;
-    let table = ready(&primary).await;
-    assert_eq!(table.guarantees().durability, Durability::Kept);
+    ready(&primary).await;
     let standby = Standby::of(&primary).await;
     let there = standby.address();
     let url = standby.url(&primary);
@@ -106,41 +119,18 @@ async fn a_standby_is_refused_and_the_next_host_is_used() {
     assert!(refused.to_string().contains("standby"), "{refused}");
     // Of several hosts, the client uses the one that accepts writes.
     let both = url_of(&primary, &format!("{there},{}", primary.address()));
-    let table = connect(PostgresConfig::from_url(&both).unwrap())
+    let both = PostgresConfig::from_url(&both).unwrap();
+    let table = connect(both.failover(PostgresFailover::Safe))
         .await
         .unwrap();
     commit(&table, &insert(&read(&table).await.token, 1)).await;
-    // If an asynchronous standby may be promoted, the last commits can be lost; the configuration
-    // can state that it is never promoted.
     let admin = Shell::connect(primary.url()).await.unwrap();
-    until("the standby streams", async || {
-        admin
-            .ask("SELECT count(*) FROM pg_stat_replication")
-            .await
-            .unwrap()
-            == [["1"]]
-    })
-    .await;
-    let detected = connect(config(&primary)).await.unwrap();
-    assert_eq!(detected.guarantees().durability, Durability::MayBeLost);
-    let safe = connect(config(&primary).failover(PostgresFailover::Safe))
-        .await
-        .unwrap();
-    assert_eq!(safe.guarantees().durability, Durability::Kept);
-    drop(standby);
+    standby.stop(&admin).await;
 
     // If the wait for a synchronous standby is cancelled, the commit is applied, and it is unknown
     // whether it will stay.
-    admin
-        .run("ALTER SYSTEM SET synchronous_standby_names = '*'")
-        .await
-        .unwrap();
-    admin.run("SELECT pg_reload_conf()").await.unwrap();
-    until("the setting is there", async || {
-        admin.ask("SHOW synchronous_standby_names").await.unwrap() == [["*"]]
-    })
-    .await;
     let request = insert(&read(&table).await.token, 2);
+    wait_for_standbys(&admin).await;
     let waiting = {
         let (table, request) = (table.clone(), request.clone());
         tokio::spawn(async move { table.commit(&request).await })
@@ -182,4 +172,120 @@ async fn a_read_only_server_is_refused() {
         .await
         .unwrap();
     commit(&table, &insert(&token, 1)).await;
+}
+
+/// Commits wait for a standby from now on.
+pub async fn wait_for_standbys(admin: &Shell) {
+    admin
+        .run("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        .await
+        .unwrap();
+    admin.run("SELECT pg_reload_conf()").await.unwrap();
+    until("the setting is there", async || {
+        admin.ask("SHOW synchronous_standby_names").await.unwrap() == [["*"]]
+    })
+    .await;
+}
+
+async fn barrier(table: &PostgresTable) -> Result<(), TableError> {
+    let newest = ReadRequest::all().with_barrier(true);
+    table.read(&newest).await.map(drop)
+}
+
+/// What is promised, and whether a read with a barrier is answered.
+async fn promised(config: PostgresConfig) -> (Recency, Durability, bool) {
+    let table = connect(config).await.unwrap();
+    let Guarantees {
+        reads, durability, ..
+    } = table.guarantees();
+    let answered = match barrier(&table).await {
+        Ok(()) => true,
+        Err(e) => {
+            assert_eq!(e.kind(), TableErrorKind::Unavailable, "{e}");
+            assert!(e.to_string().contains("failover=safe"), "{e}");
+            false
+        }
+    };
+    // Other reads are answered in any case.
+    table.read(&ReadRequest::all()).await.unwrap();
+    (reads, durability, answered)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_was_checked_or_asserted_is_promised() {
+    use Durability::{Kept, MayBeLost};
+    use PostgresFailover::{MayLose, Safe};
+    use Recency::{Linearizable, MonotonicPerClient};
+    let primary = primary().await;
+    let before = ready(&primary).await;
+    let hosts = format!("{},127.0.0.1:1", primary.address());
+    let several = || PostgresConfig::from_url(&url_of(&primary, &hosts)).unwrap();
+    for (config, promise) in [
+        // Nobody else can answer, but a standby may come.
+        (config(&primary), (Linearizable, MayBeLost, true)),
+        (config(&primary).failover(Safe), (Linearizable, Kept, true)),
+        (several(), (MonotonicPerClient, MayBeLost, false)),
+        (several().failover(Safe), (Linearizable, Kept, true)),
+    ] {
+        let said = format!("{config:?}");
+        assert_eq!(promised(config).await, promise, "{said}");
+    }
+    // An asynchronous standby may be promoted, and this primary not know it.
+    let standby = Standby::of(&primary).await;
+    let admin = Shell::connect(primary.url()).await.unwrap();
+    until("the standby streams", async || {
+        admin
+            .ask("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'")
+            .await
+            .unwrap()
+            == [["1"]]
+    })
+    .await;
+    for (config, promise) in [
+        (config(&primary), (MonotonicPerClient, MayBeLost, false)),
+        (config(&primary).failover(Safe), (Linearizable, Kept, true)),
+        (
+            config(&primary).failover(MayLose),
+            (Linearizable, MayBeLost, true),
+        ),
+    ] {
+        let said = format!("{config:?}");
+        assert_eq!(promised(config).await, promise, "{said}");
+    }
+    // It came later than the connection.
+    assert_eq!(before.guarantees().reads, Linearizable);
+    let refused = barrier(&before).await.unwrap_err();
+    assert_eq!(refused.kind(), TableErrorKind::Unavailable, "{refused}");
+    assert_eq!(before.guarantees().reads, MonotonicPerClient);
+    // A synchronous one confirms that this is the primary, also if a pooler drops settings.
+    wait_for_standbys(&admin).await;
+    for pooler in [false, true] {
+        let config = config(&primary).pooler(pooler);
+        let promise = (MonotonicPerClient, Kept, true);
+        assert_eq!(promised(config).await, promise, "pooler {pooler}");
+    }
+    let local = config(&primary).synchronous_commit(PostgresSynchronousCommit::Local);
+    let promise = (MonotonicPerClient, MayBeLost, false);
+    assert_eq!(promised(local).await, promise);
+    let hasty = config(&primary).operation_timeout(Duration::from_secs(3));
+    let table = connect(hasty).await.unwrap();
+    standby.stop(&admin).await;
+    let unconfirmed = barrier(&table).await.unwrap_err();
+    assert_eq!(
+        unconfirmed.kind(),
+        TableErrorKind::Unavailable,
+        "{unconfirmed}"
+    );
+    // While it waits for the standby, it holds back no other read.
+    let waiting = {
+        let table = table.clone();
+        tokio::spawn(async move { barrier(&table).await })
+    };
+    until("the barrier waits", async || {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        admin.ask(waits).await.unwrap() == [["1"]]
+    })
+    .await;
+    table.read(&ReadRequest::all()).await.unwrap();
+    assert!(!waiting.is_finished(), "the read waited");
 }

@@ -7,6 +7,7 @@ use membership_core::{ClusterName, CommitOutcome, MembershipTable, TableErrorKin
 use membership_sql::PostgresTable;
 
 use crate::postgres::{Options, Shell};
+use crate::standby::wait_for_standbys;
 use crate::{
     blue, commit, config, connect, heartbeat, initialize, insert, read, ready, server, silo, until,
 };
@@ -252,15 +253,7 @@ async fn a_commit_without_an_answer_is_cancelled() {
     let mut token = read(&ready(&server).await).await.token;
     let admin = Shell::connect(server.url()).await.unwrap();
     // A commit waits for ever for a standby that does not come: no timeout of the server ends that.
-    admin
-        .run("ALTER SYSTEM SET synchronous_standby_names = '*'")
-        .await
-        .unwrap();
-    admin.run("SELECT pg_reload_conf()").await.unwrap();
-    until("the setting is there", async || {
-        admin.ask("SHOW synchronous_standby_names").await.unwrap() == [["*"]]
-    })
-    .await;
+    wait_for_standbys(&admin).await;
     for pooler in [false, true] {
         let hasty = config(&server)
             .pooler(pooler)
