@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use membership_core::{ClusterName, Operation, TableError, TableErrorKind as Kind, TableLimits};
+use membership_core::{
+    ClusterName, Guarantees, Operation, TableError, TableErrorKind as Kind, TableLimits,
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::config::{MysqlConfig, MysqlProcedure};
@@ -18,7 +20,7 @@ use super::connection::Connection;
 use super::error::error;
 use super::server::Facts;
 use super::{keys, procedure};
-use crate::shared::{DecodeCache, Doubts};
+use crate::shared::{DecodeCache, Doubts, Replicas, guarantees};
 
 /// The tested limit; a server accepts more if its `max_allowed_packet` does.
 const LIMITS: TableLimits = TableLimits::new(1_000, 1 << 20, 16 << 20, 100_000);
@@ -49,6 +51,7 @@ pub(super) struct Inner {
     /// How often connections were found broken or are in doubt.
     generation: AtomicU64,
     doubts: Doubts,
+    replicas: Replicas,
     facts: Mutex<Facts>,
 }
 
@@ -80,7 +83,8 @@ impl Inner {
         config.validate()?;
         let limit = config.timeout();
         let late = |_| error(Kind::Unavailable, format!("no answer within {limit:?}"));
-        let opened = tokio::time::timeout(limit, open(&config, 0)).await;
+        let replicas = Replicas::default();
+        let opened = tokio::time::timeout(limit, open(&config, 0, &replicas)).await;
         let opened = opened.map_err(late).and_then(|opened| opened);
         let connection = opened.map_err(|e| e.at(config.address()))?;
         let facts = connection.facts.clone();
@@ -102,14 +106,42 @@ impl Inner {
             writes: Slot::default(),
             generation: AtomicU64::new(0),
             doubts: Doubts::default(),
+            replicas,
             facts: Mutex::new(facts),
         })
     }
 
-    /// Whether the server's settings can lose acknowledged commits.
-    pub(super) fn may_lose(&self) -> bool {
+    /// What was found at connecting, or what the configuration promises.
+    pub(super) fn guarantees(&self) -> Guarantees {
         let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        facts.lossy.is_some()
+        let alone = facts.group || self.replicas.none();
+        let kept = match self.config.loses_at_failover() {
+            Some(loses) => !loses,
+            None => alone || facts.semi_sync,
+        };
+        let promised = self.config.loses_at_failover().is_some();
+        guarantees(alone || promised, kept && facts.lossy.is_none())
+    }
+
+    /// Refuses the answer to a read with a barrier if another server may have taken over.
+    ///
+    /// # Errors
+    /// `Unavailable`
+    pub(super) async fn check_barrier(
+        &self,
+        connection: &mut Connection,
+    ) -> Result<(), TableError> {
+        if self.config.loses_at_failover().is_some() {
+            return Ok(());
+        }
+        self.replicas.note(connection.has_replicas().await);
+        if connection.facts.group || self.replicas.none() {
+            return Ok(());
+        }
+        let message = "a replica may be the primary by now (or this user may not see the replicas, which takes REPLICATION SLAVE): set \
+            failover_may_lose=false if none that lacks a commit is ever promoted, or failover_may_lose=true if the primary is \
+            stopped before one is";
+        Err(error(Kind::Unavailable, message))
     }
 
     /// Closes both connections after the operations under way.
@@ -230,7 +262,7 @@ impl Inner {
     }
 
     async fn open(&self, generation: u64) -> Result<Connection, TableError> {
-        let connection = open(&self.config, generation).await?;
+        let connection = open(&self.config, generation, &self.replicas).await?;
         let mut known = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != connection.facts {
             warn(&connection.facts, &self.config);
@@ -246,8 +278,13 @@ impl Inner {
 }
 
 /// Opens a connection, and checks the server, the tables and the procedure.
-async fn open(config: &MysqlConfig, generation: u64) -> Result<Connection, TableError> {
+async fn open(
+    config: &MysqlConfig,
+    generation: u64,
+    replicas: &Replicas,
+) -> Result<Connection, TableError> {
     let mut connection = Connection::open(config, generation).await?;
+    replicas.note(connection.has_replicas().await);
     connection.has_tables().await?;
     if config.procedure_use() != MysqlProcedure::Never {
         connection.has_procedure = connection.finds_procedure().await?;

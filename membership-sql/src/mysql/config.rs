@@ -82,7 +82,7 @@ pub struct MysqlConfig {
     pooler: bool,
     procedure: MysqlProcedure,
     require_durable: bool,
-    failover_may_lose: bool,
+    failover_may_lose: Option<bool>,
     operation_timeout: Duration,
 }
 
@@ -113,7 +113,7 @@ impl MysqlConfig {
             pooler: false,
             procedure: MysqlProcedure::default(),
             require_durable: false,
-            failover_may_lose: false,
+            failover_may_lose: None,
             operation_timeout: DEFAULT_TIMEOUT,
         }
     }
@@ -155,7 +155,7 @@ impl MysqlConfig {
                 "create" => config.create = option.flag()?,
                 "pooler" => config.pooler = option.flag()?,
                 "require_durable" => config.require_durable = option.flag()?,
-                "failover_may_lose" => config.failover_may_lose = option.flag()?,
+                "failover_may_lose" => config.failover_may_lose = Some(option.flag()?),
                 "ssl-ca" => config.ssl_ca = Some(option.text().into()),
                 "ssl-mode" => config.ssl_mode = option.one_of(SSL_MODES)?,
                 "procedure" => config.procedure = option.one_of(PROCEDURES)?,
@@ -250,11 +250,13 @@ impl MysqlConfig {
         self
     }
 
-    /// Whether a failover may lose the last acknowledged commits, because an asynchronous replica
-    /// may be promoted: then `guarantees` says so. Default: false. The server cannot report this.
+    /// What a failover does, where the server cannot report it. `false` promises that no replica
+    /// without the last acknowledged commits is ever promoted; `true` that the primary is stopped
+    /// before one is, which may lose commits. Without a promise `guarantees` says what was found:
+    /// beside replicas of a binary log reads are not linearizable, and one with a barrier is refused.
     #[must_use]
     pub const fn failover_may_lose(mut self, may_lose: bool) -> Self {
-        self.failover_may_lose = may_lose;
+        self.failover_may_lose = Some(may_lose);
         self
     }
 
@@ -281,7 +283,7 @@ impl MysqlConfig {
         self.require_durable
     }
 
-    pub(super) const fn loses_at_failover(&self) -> bool {
+    pub(super) const fn loses_at_failover(&self) -> Option<bool> {
         self.failover_may_lose
     }
 

@@ -15,7 +15,7 @@ use mysql_async::{Conn, DriverError, Error, Row};
 
 use super::config::{MysqlConfig, MysqlSslMode};
 use super::error::{NO_SUCH_TABLE, code, ends_connection, error, from_commit, from_mysql};
-use super::server::{Facts, IDLE_SECONDS, VARIABLES, Variables, settings};
+use super::server::{Facts, IDLE_SECONDS, VARIABLES, Variables, fresh_reads, replicas, settings};
 
 /// The answer to one statement.
 #[derive(Debug, Default)]
@@ -55,6 +55,7 @@ pub(super) struct Connection {
     /// Whether the procedure exists and may be called.
     pub(super) has_procedure: bool,
     pub(super) facts: Facts,
+    mariadb: bool,
     /// The settings that each operation sends first, where connections keep none.
     prelude: String,
     /// Sent before and after the time in which a transaction is open while the server waits for us:
@@ -101,22 +102,20 @@ impl Connection {
             known_tables: false,
             has_procedure: false,
             facts: Facts::default(),
+            mariadb: false,
             prelude: String::new(),
             watch: Default::default(),
         };
         let settings = settings(config);
         let sets = connection.send(&format!("{settings}; {VARIABLES}")).await?;
         let variables = Variables(sets.last().map(|s| s.rows.as_slice()).unwrap_or_default());
-        let galera = variables.is_on("wsrep_on");
         let mariadb = variables.check_version()?;
         variables.check()?;
         connection.facts = variables.facts(config)?;
+        connection.mariadb = mariadb;
         let seconds = config.timeout().as_secs().max(1) + 1;
-        let mut more = Vec::new();
-        if galera {
-            // Reads wait for commits that other nodes have acknowledged.
-            more.push("SET SESSION wsrep_sync_wait = 1".to_owned());
-        }
+        let fresh = fresh_reads(&variables);
+        let mut more: Vec<String> = fresh.map(str::to_owned).into_iter().collect();
         if config.is_pooled() {
             let all = std::iter::once(settings).chain(more.iter().cloned());
             connection.prelude = all.map(|s| s + "; ").collect();
@@ -132,6 +131,16 @@ impl Connection {
             connection.send(&more.join("; ")).await?;
         }
         Ok(connection)
+    }
+
+    /// Whether the server may have replicas: it has some, or does not tell this user.
+    pub(super) async fn has_replicas(&mut self) -> bool {
+        if self.facts.group || !self.facts.logs {
+            return false;
+        }
+        let (show, any) = replicas(self.mariadb);
+        let shown = self.begin(show).await;
+        shown.map_or(true, |sets| sets.last().is_none_or(|set| any(&set.rows)))
     }
 
     /// Whether it may be used again.

@@ -37,6 +37,9 @@ impl Work for Read<'_> {
             let settle = sql::settle(&table.key, settled.and(skip_rows_of));
             let mut found = query(table, connection, &read, Some(settle)).await?;
             let row = found.usable(known)?;
+            if self.0.barrier {
+                table.check_barrier(connection).await?;
+            }
             let shown = heartbeats.then(|| std::mem::take(&mut found.heartbeats));
             if known.is_some_and(|known| known.same_commit(&row.token(&[]))) {
                 return Ok(ReadAnswer::Unchanged { heartbeats: shown });

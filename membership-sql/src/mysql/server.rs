@@ -20,6 +20,13 @@ pub(super) struct Facts {
     pub(super) lossy: Option<String>,
     /// Whether it shows commits before they survive a crash; see [`super::sql::settle`].
     pub(super) early: bool,
+    /// Whether it can have replicas of its binary log.
+    pub(super) logs: bool,
+    /// Whether it acknowledges a commit only when a replica has it, for as long as that takes.
+    pub(super) semi_sync: bool,
+    /// Whether it is in a group (Galera), whose members agree on each commit and
+    /// whose reads wait for the commits of the others.
+    pub(super) group: bool,
 }
 
 impl Default for Facts {
@@ -28,9 +35,15 @@ impl Default for Facts {
             packet: MIN_PACKET,
             lossy: None,
             early: false,
+            logs: true,
+            semi_sync: false,
+            group: false,
         }
     }
 }
+
+/// A server that waits for a replica for less may go on without one.
+const SEMI_SYNC: u64 = 24 * 3600 * 1000;
 
 /// How long a connection may be idle.
 pub(super) const IDLE_SECONDS: u32 = 28_800;
@@ -52,7 +65,28 @@ pub(super) fn settings(config: &MysqlConfig) -> String {
 
 pub(super) const VARIABLES: &str = "SHOW SESSION VARIABLES WHERE Variable_name IN ('version', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', \
      'sync_binlog', 'log_bin', 'binlog_format', 'read_only', 'super_read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', \
-     'wsrep_on', 'autocommit')";
+     'wsrep_on', 'autocommit', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_master_timeout', \
+     'rpl_semi_sync_source_enabled', 'rpl_semi_sync_source_timeout')";
+
+/// Reads wait for the commits that other members of a group have acknowledged.
+pub(super) fn fresh_reads(variables: &Variables<'_>) -> Option<&'static str> {
+    if variables.is_on("wsrep_on") {
+        return Some("SET SESSION wsrep_sync_wait = 1");
+    }
+    None
+}
+
+/// The statement that shows replicas, and whether its answer does.
+pub(super) fn replicas(mariadb: bool) -> (&'static str, fn(&[Row]) -> bool) {
+    match mariadb {
+        true => ("SHOW GLOBAL STATUS LIKE 'Slaves_connected'", |rows| {
+            rows.first()
+                .and_then(|row| text(row, 1))
+                .is_none_or(|n| n != "0")
+        }),
+        false => ("SHOW REPLICAS", |rows| !rows.is_empty()),
+    }
+}
 
 /// The answer to [`VARIABLES`].
 pub(super) struct Variables<'a>(pub(super) &'a [Row]);
@@ -157,10 +191,18 @@ impl Variables<'_> {
         }
         // Commits that may be lost anyway need no settling.
         let early = lossy.is_none() && !self.is_on("log_bin");
+        let semi_sync = ["master", "source"].iter().any(|name| {
+            let timeout = self.get(&format!("rpl_semi_sync_{name}_timeout"));
+            self.is_on(&format!("rpl_semi_sync_{name}_enabled"))
+                && timeout.is_some_and(|t| t.parse().is_ok_and(|t: u64| t >= SEMI_SYNC))
+        });
         Ok(Facts {
             packet,
             lossy,
             early,
+            logs: self.is_on("log_bin"),
+            semi_sync,
+            group: self.is_on("wsrep_on"),
         })
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
-    InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress,
-    TableError, TableLimits, VersionToken,
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite,
+    InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError,
+    TableLimits, VersionToken,
 };
 use membership_provider::{Provider, StoreProvider};
 
@@ -25,15 +25,15 @@ use super::{MysqlConfig, STORE};
 /// Cheap to clone. All clones share two connections, which are closed after the last clone is
 /// dropped, or by [`close`](Self::close). Needs a tokio runtime.
 ///
-/// * Reads are linearizable: one statement on the primary. A read-only server is refused, also when
-///   it becomes read-only later.
+/// * A read is one statement on the primary. A read-only server is refused, also when it becomes
+///   read-only later.
 /// * A read and a heartbeat are one round trip; a commit is two, or one with the stored procedure
 ///   ([`MysqlConfig::procedure_sql`]).
 /// * Every operation ends within the configured time. A commit whose answer was lost is
 ///   `OutcomeUnknown`; every other operation that ends by time, by a deadlock or by a lock was
 ///   certainly not applied.
-/// * The durability of commits depends on the server's settings: see
-///   [`guarantees`](MembershipTable::guarantees).
+/// * Whether reads are linearizable and commits survive depends on the server's settings and
+///   replicas: see [`guarantees`](MembershipTable::guarantees).
 ///
 /// Cancellation: dropping a future closes the connection that it used, so that its answer is not
 /// taken for another one's. The server rolls back a transaction that it had not begun to commit.
@@ -147,14 +147,7 @@ impl MembershipTable for MysqlTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let may_lose = self.0.may_lose() || self.0.config.loses_at_failover();
-        Guarantees::new(
-            Recency::Linearizable,
-            match may_lose {
-                true => Durability::MayBeLost,
-                false => Durability::Kept,
-            },
-        )
+        self.0.guarantees()
     }
 
     fn baseline(&self) -> Option<Box<dyn Baseline>> {

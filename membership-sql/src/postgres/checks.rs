@@ -1,12 +1,9 @@
 //! Checks of a new connection: whether the server can keep the contract, and whether the tables are
 //! ours.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use membership_core::{Durability, Guarantees, Recency, TableError, TableErrorKind as Kind};
-use tokio::time::Instant;
+use membership_core::{Guarantees, TableError, TableErrorKind as Kind};
 use tokio_postgres::error::SqlState;
 
 use super::STORE;
@@ -16,13 +13,11 @@ use super::connection::{CANARY, Connection, simple};
 use super::error::{Phase, error, from_pg};
 use super::schema;
 use super::sql::STANDBYS;
+use crate::shared::guarantees;
 use crate::shared::layout::{TABLES, check_marks};
 
 /// The oldest server with the `plan_cache_mode` and the CTEs that the statements need.
 const MIN_SERVER: u32 = 120_000;
-
-/// A server that had standbys may have been deposed by one of them that is out of its sight now.
-const MEMORY: Duration = Duration::from_secs(3600);
 
 /// Before version 12 `plan_cache_mode` is unknown, and the error should name the version.
 const SERVER: &str = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only'),
@@ -88,20 +83,13 @@ impl Client {
         let local = config.synchronous_commit == PostgresSynchronousCommit::Local;
         let confirmed = fsync == "on" && !standbys.is_empty() && !local;
         self.confirmed.store(confirmed, Ordering::Relaxed);
-        self.is_alone(senders != "0");
+        self.replicas.note(senders != "0");
         Ok(())
     }
 
     /// Whether this is the only host, and has had no standbys for a while.
-    fn is_alone(&self, has_standbys: bool) -> bool {
-        let mut had = self
-            .had_standbys
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if has_standbys {
-            *had = Some(Instant::now());
-        }
-        self.config.hosts() == 1 && had.is_none_or(|at| at.elapsed() >= MEMORY)
+    fn is_alone(&self) -> bool {
+        self.config.hosts() == 1 && self.replicas.none()
     }
 
     /// Refuses the answer to a read with a barrier if another server may have taken over.
@@ -112,8 +100,8 @@ impl Client {
         &self,
         (confirmed, standbys): (bool, i64),
     ) -> Result<(), TableError> {
-        let alone = self.is_alone(standbys > 0);
-        if confirmed || alone || self.config.failover != PostgresFailover::Detect {
+        self.replicas.note(standbys > 0);
+        if confirmed || self.is_alone() || self.config.failover != PostgresFailover::Detect {
             return Ok(());
         }
         let message = "another server may be the primary by now, and no synchronous standby confirms that this one is: set \
@@ -124,23 +112,11 @@ impl Client {
 
     pub(super) fn guarantees(&self) -> Guarantees {
         let confirmed = self.confirmed.load(Ordering::Relaxed);
-        let (detect, alone) = match self.config.failover {
-            PostgresFailover::Safe => {
-                return Guarantees::new(Recency::Linearizable, Durability::Kept);
-            }
-            PostgresFailover::MayLose => (false, true),
-            PostgresFailover::Detect => (true, self.is_alone(false) && !confirmed),
-        };
-        Guarantees::new(
-            match alone {
-                true => Recency::Linearizable,
-                false => Recency::MonotonicPerClient,
-            },
-            match detect && confirmed {
-                true => Durability::Kept,
-                false => Durability::MayBeLost,
-            },
-        )
+        match self.config.failover {
+            PostgresFailover::Safe => guarantees(true, true),
+            PostgresFailover::MayLose => guarantees(true, false),
+            PostgresFailover::Detect => guarantees(self.is_alone() && !confirmed, confirmed),
+        }
     }
 
     /// Checks whether the tables exist and are ours, and prepares the usual statements.

@@ -30,7 +30,7 @@ use super::error::{Phase, error, from_pg, lost};
 use super::keys::{self, Names};
 use super::sql::{Statement, Statements};
 use super::tls::Tls;
-use crate::shared::{DecodeCache, Doubts};
+use crate::shared::{DecodeCache, Doubts, Replicas};
 
 /// The tested limit; PostgreSQL itself accepts more.
 pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
@@ -372,8 +372,7 @@ pub(super) struct Client {
     pub(super) worked: AtomicBool,
     /// Whether synchronous standbys confirm commits.
     pub(super) confirmed: AtomicBool,
-    /// When the server had standbys last.
-    pub(super) had_standbys: Mutex<Option<Instant>>,
+    pub(super) replicas: Replicas,
 }
 
 impl Client {
@@ -390,7 +389,7 @@ impl Client {
             connecting: tokio::sync::Mutex::default(),
             worked: AtomicBool::new(false),
             confirmed: AtomicBool::new(false),
-            had_standbys: Mutex::default(),
+            replicas: Replicas::default(),
             config,
         })
     }

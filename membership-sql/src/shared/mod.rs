@@ -2,36 +2,12 @@
 
 mod cache;
 pub(crate) mod layout;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod primary;
 
 pub(crate) use cache::DecodeCache;
-
-/// When an operation looks for another primary: its answer contradicts what the caller knows, so it
-/// may be that of a server that was deposed and does not know it. Such a server has written
-/// nothing. Clause T16.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-#[derive(Default)]
-pub(crate) struct Doubts(std::sync::Mutex<Option<std::time::Instant>>);
-
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-impl Doubts {
-    /// A table that really was rolled back gives such an answer each time.
-    const PERIOD: std::time::Duration = std::time::Duration::from_secs(5);
-
-    /// Whether to look after this error, at most once in a period.
-    pub(crate) fn look_again(&self, e: &membership_core::TableError) -> bool {
-        use membership_core::TableErrorKind::{TableReplaced, TableRolledBack};
-        let doubted = matches!(e.kind(), TableReplaced | TableRolledBack);
-        let mut last = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if doubted && last.is_none_or(|last| last.elapsed() >= Self::PERIOD) {
-            *last = Some(std::time::Instant::now());
-            return true;
-        }
-        false
-    }
-}
+pub(crate) use primary::{Doubts, Replicas, guarantees};
 
 /// An unsigned number as a column; ours end at 2^53.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]

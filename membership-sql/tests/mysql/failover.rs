@@ -1,12 +1,17 @@
 //! A server that was the primary, and answers nevertheless.
 
-use conformance_tests::helpers::{commit as committed, silo};
+use std::time::{Duration, Instant};
+
+use conformance_tests::helpers::{commit as committed, silo, unique};
 use conformance_tests::proxy::Proxy;
 use conformance_tests::servers::RawAccess as _;
-use membership_core::{MembershipTable, ReadAnswer, ReadRequest};
-use membership_sql::MysqlConfig;
+use membership_core::{
+    Durability, Guarantees, MembershipTable, ReadAnswer, ReadRequest, Recency, TableError,
+    TableErrorKind,
+};
+use membership_sql::{MysqlConfig, MysqlTable};
 
-use crate::support::{MariaDb, Raw};
+use crate::support::{MariaDb, Raw, SECRET};
 use crate::{cluster, insert, made, open};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,4 +49,91 @@ async fn a_deposed_primary_is_left_once_its_answer_is_older_than_what_is_known()
     // Later operations use the new connections.
     let later = reads.read(&known(next)).await.unwrap();
     assert!(matches!(later, ReadAnswer::Unchanged { .. }), "{later:?}");
+}
+
+/// What is promised, and whether a read with a barrier is answered.
+async fn promised(config: MysqlConfig) -> (Recency, Durability, bool) {
+    let (table, _) = made(config, &format!("promised-{}", unique())).await;
+    let Guarantees {
+        reads, durability, ..
+    } = table.guarantees();
+    let answered = match barrier(&table).await {
+        Ok(()) => true,
+        Err(e) => {
+            assert_eq!(e.kind(), TableErrorKind::Unavailable, "{e}");
+            assert!(e.to_string().contains("failover_may_lose=false"), "{e}");
+            false
+        }
+    };
+    (reads, durability, answered)
+}
+
+async fn barrier(table: &MysqlTable) -> Result<(), TableError> {
+    let newest = ReadRequest::all().with_barrier(true);
+    table.read(&newest).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_was_checked_or_asserted_is_promised() {
+    use Durability::{Kept, MayBeLost};
+    use Recency::{Linearizable, MonotonicPerClient};
+    let log = ["--log-bin", "--binlog-format=ROW", "--sync-binlog=1"];
+    let args = |id| [&[id][..], &log].concat();
+    let (first, second) = (args("--server-id=1"), args("--server-id=2"));
+    let (plain, source, replica) = tokio::join!(
+        MariaDb::start(""),
+        MariaDb::start_with("", &first),
+        MariaDb::start_with("", &second)
+    );
+    // Without a binary log there can be no replica; with one there is none yet.
+    let alone = (Linearizable, Kept, true);
+    assert_eq!(promised(plain.config()).await, alone);
+    assert_eq!(promised(source.config()).await, alone);
+    let (before, _) = made(source.config(), "before").await;
+    let port = source.server.address().port();
+    for sql in [
+        format!(
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root', MASTER_PASSWORD = '{SECRET}'"
+        ),
+        "START SLAVE".to_owned(),
+    ] {
+        replica.sql(&sql).await.unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let connected = "SHOW GLOBAL STATUS LIKE 'Slaves_connected'";
+    while source.sql(connected).await.unwrap()[0].get::<String, _>(1) != Some("1".to_owned()) {
+        assert!(Instant::now() < deadline, "the replica does not connect");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // It came later than the connection.
+    assert_eq!(before.guarantees().reads, Linearizable);
+    let refused = barrier(&before).await.unwrap_err();
+    assert_eq!(refused.kind(), TableErrorKind::Unavailable, "{refused}");
+    before.read(&ReadRequest::all()).await.unwrap();
+    let now = before.guarantees();
+    assert_eq!((now.reads, now.durability), (MonotonicPerClient, MayBeLost));
+    let config = || source.config();
+    let unknown = (MonotonicPerClient, MayBeLost, false);
+    assert_eq!(promised(config()).await, unknown);
+    let safe = config().failover_may_lose(false);
+    assert_eq!(promised(safe).await, alone);
+    let lossy = config().failover_may_lose(true);
+    assert_eq!(promised(lossy).await, (Linearizable, MayBeLost, true));
+    // A replica that confirms commits keeps them, unless the server stops to wait for it.
+    source
+        .sql("SET GLOBAL rpl_semi_sync_master_enabled = 1")
+        .await
+        .unwrap();
+    assert_eq!(
+        open(config(), "x").await.unwrap().guarantees().durability,
+        MayBeLost
+    );
+    source
+        .sql("SET GLOBAL rpl_semi_sync_master_timeout = 86400000000")
+        .await
+        .unwrap();
+    assert_eq!(
+        open(config(), "x").await.unwrap().guarantees().durability,
+        Kept
+    );
 }
