@@ -13,9 +13,12 @@ use membership_provider::install_crypto_provider;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Row};
 
+use super::columns::number;
 use super::config::{MysqlConfig, MysqlSslMode};
 use super::error::{NO_SUCH_TABLE, code, ends_connection, error, from_commit, from_mysql};
-use super::server::{Facts, IDLE_SECONDS, VARIABLES, Variables, fresh_reads, replicas, settings};
+use super::server::{
+    Facts, IDLE_SECONDS, IS_MEMBER, VARIABLES, Variables, fresh_reads, replicas, settings,
+};
 
 /// The answer to one statement.
 #[derive(Debug, Default)]
@@ -116,6 +119,11 @@ impl Connection {
         let seconds = config.timeout().as_secs().max(1) + 1;
         let fresh = fresh_reads(&variables);
         let mut more: Vec<String> = fresh.map(str::to_owned).into_iter().collect();
+        if fresh.is_some() && !connection.facts.group {
+            let members = connection.send(IS_MEMBER).await.unwrap_or_default();
+            let row = members.first().and_then(|set| set.rows.first());
+            connection.facts.group = row.and_then(|row| number(row, 0)) == Some(1);
+        }
         if config.is_pooled() {
             let all = std::iter::once(settings).chain(more.iter().cloned());
             connection.prelude = all.map(|s| s + "; ").collect();

@@ -24,7 +24,7 @@ pub(super) struct Facts {
     pub(super) logs: bool,
     /// Whether it acknowledges a commit only when a replica has it, for as long as that takes.
     pub(super) semi_sync: bool,
-    /// Whether it is in a group (Galera), whose members agree on each commit and
+    /// Whether it is in a group (Galera, group replication), whose members agree on each commit and
     /// whose reads wait for the commits of the others.
     pub(super) group: bool,
 }
@@ -65,7 +65,7 @@ pub(super) fn settings(config: &MysqlConfig) -> String {
 
 pub(super) const VARIABLES: &str = "SHOW SESSION VARIABLES WHERE Variable_name IN ('version', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', \
      'sync_binlog', 'log_bin', 'binlog_format', 'read_only', 'super_read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', \
-     'wsrep_on', 'autocommit', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_master_timeout', \
+     'wsrep_on', 'autocommit', 'group_replication_consistency', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_master_timeout', \
      'rpl_semi_sync_source_enabled', 'rpl_semi_sync_source_timeout')";
 
 /// Reads wait for the commits that other members of a group have acknowledged.
@@ -73,8 +73,13 @@ pub(super) fn fresh_reads(variables: &Variables<'_>) -> Option<&'static str> {
     if variables.is_on("wsrep_on") {
         return Some("SET SESSION wsrep_sync_wait = 1");
     }
-    None
+    let group = variables.get("group_replication_consistency");
+    group.map(|_| "SET SESSION group_replication_consistency = 'BEFORE'")
 }
+
+/// Whether this server is a member of its replication group, or only could be.
+pub(super) const IS_MEMBER: &str = "SELECT COUNT(*) FROM performance_schema.replication_group_members \
+     WHERE MEMBER_ID = @@server_uuid AND MEMBER_STATE = 'ONLINE'";
 
 /// The statement that shows replicas, and whether its answer does.
 pub(super) fn replicas(mariadb: bool) -> (&'static str, fn(&[Row]) -> bool) {

@@ -1,5 +1,8 @@
 //! A server that was the primary, and answers nevertheless.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use conformance_tests::helpers::{commit as committed, silo, unique};
@@ -10,6 +13,9 @@ use membership_core::{
     TableErrorKind,
 };
 use membership_sql::{MysqlConfig, MysqlTable};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{MariaDb, Raw, SECRET};
 use crate::{cluster, insert, made, open};
@@ -136,4 +142,75 @@ async fn only_what_was_checked_or_asserted_is_promised() {
         open(config(), "x").await.unwrap().guarantees().durability,
         Kept
     );
+}
+
+/// MariaDB as a member of a replication group, which it cannot be: a relay gives one of its
+/// variables the name that such a member has, and counts what sets it.
+async fn as_a_member(server: SocketAddr, sets: Arc<AtomicUsize>) -> SocketAddr {
+    const NAME: &[u8] = b"group_replication_consistency";
+    const OTHER: &[u8] = b"performance_schema_users_size";
+    const SET: &[u8] = b"SET SESSION group_replication_consistency = 'BEFORE'";
+    const NOTHING: &[u8] = b"DO 0 /* ------------------------------------------*/";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let relay = move |mut from: OwnedReadHalf, mut to: OwnedWriteHalf, request: bool| {
+        let sets = Arc::clone(&sets);
+        async move {
+            let mut bytes = vec![0; 1 << 20];
+            while let Ok(n) = from.read(&mut bytes).await
+                && n > 0
+            {
+                let mut part = bytes[..n].to_vec();
+                if request {
+                    let set = replace(&mut part, SET, NOTHING);
+                    sets.fetch_add(set, Ordering::SeqCst);
+                    replace(&mut part, NAME, OTHER);
+                } else {
+                    replace(&mut part, OTHER, NAME);
+                }
+                to.write_all(&part).await.unwrap();
+            }
+        }
+    };
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (from, to) = client.into_split();
+            let (answers, requests) = TcpStream::connect(server).await.unwrap().into_split();
+            tokio::spawn(relay(from, requests, true));
+            tokio::spawn(relay(answers, to, false));
+        }
+    });
+    address
+}
+
+/// Replaces a text by another of the same length, and says how often.
+fn replace(bytes: &mut [u8], text: &[u8], by: &[u8]) -> usize {
+    assert_eq!(text.len(), by.len());
+    let found = |bytes: &[u8]| bytes.windows(text.len()).position(|part| part == text);
+    let mut times = 0;
+    while let Some(at) = found(bytes) {
+        bytes[at..at + by.len()].copy_from_slice(by);
+        times += 1;
+    }
+    times
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_wait_for_the_commits_of_a_replication_group() {
+    let server = MariaDb::start("ssl-mode=disabled").await;
+    let sets = Arc::new(AtomicUsize::new(0));
+    let here = server.server.address();
+    let member = as_a_member(here, Arc::clone(&sets)).await;
+    let url = server.url().replace(&here.to_string(), &member.to_string());
+    let config = || MysqlConfig::from_url(&url).unwrap();
+    let (table, _) = made(config(), "group").await;
+    let opened = sets.load(Ordering::SeqCst);
+    assert!(opened > 0, "reads of other members may be old");
+    table.read(&ReadRequest::all()).await.unwrap();
+    assert_eq!(sets.load(Ordering::SeqCst), opened, "once per connection");
+    // Where connections keep nothing, each read sets it.
+    let pooled = open(config().pooler(true), "group").await.unwrap();
+    let before = sets.load(Ordering::SeqCst);
+    pooled.read(&ReadRequest::all()).await.unwrap();
+    assert!(sets.load(Ordering::SeqCst) > before);
 }
