@@ -16,7 +16,7 @@ use std::time::Duration;
 use membership_core::{
     ClusterName, HintStream, Operation, TableError, TableErrorKind as Kind, TableLimits,
 };
-use membership_provider::{Endpoint, Hints};
+use membership_provider::{Endpoint, Hints, Replaceable};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::Row;
@@ -363,7 +363,8 @@ pub(super) struct Client {
     pub(super) config: PostgresConfig,
     pub(super) names: Names,
     pub(super) statements: Statements,
-    pub(super) tls: Tls,
+    /// As the last connection read it.
+    pub(super) tls: Replaceable<Tls>,
     /// The host that the last connection leads to.
     pub(super) host: AtomicUsize,
     slots: Mutex<[Option<Arc<Connection>>; 2]>,
@@ -381,7 +382,7 @@ impl Client {
     fn new(config: PostgresConfig) -> Result<Self, TableError> {
         let names = config.names();
         Ok(Self {
-            tls: Tls::new(&config)?,
+            tls: Replaceable::new(Tls::new(&config)?),
             statements: Statements::new(&config, &names, LIMITS.rows),
             names,
             host: AtomicUsize::new(0),
@@ -415,7 +416,7 @@ impl Client {
     /// closes the connection.
     fn late(&self, connection: &Arc<Connection>, phase: Phase) -> TableError {
         self.forget(connection);
-        let (tls, task) = (self.tls.clone(), connection.task.clone());
+        let (tls, task) = (self.tls.current(), connection.task.clone());
         let token = connection.driver.cancel_token();
         tokio::spawn(async move {
             let _asked = timeout(CANCEL, token.cancel_query(tls)).await;

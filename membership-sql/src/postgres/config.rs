@@ -219,8 +219,11 @@ impl PostgresConfig {
                 _ => return Err(option.unknown(OPTIONS)),
             }
         }
+        let root_cert = config.ssl_root_cert.take();
+        config.ssl_root_cert = root_cert.or_else(|| env("PGSSLROOTCERT").map(Into::into));
         config.ssl_mode = match (ssl_mode, env("PGSSLMODE")) {
             (Some(mode), _) => mode,
+            (None, None) if config.trusts_system() => PostgresSslMode::VerifyFull,
             (None, None) => PostgresSslMode::default(),
             (None, Some(word)) => {
                 let mode = SSL_MODES
@@ -232,9 +235,6 @@ impl PostgresConfig {
                 })?
             }
         };
-        config.ssl_root_cert = config
-            .ssl_root_cert
-            .or_else(|| env("PGSSLROOTCERT").map(Into::into));
         let default_port = match env("PGPORT").map(|p| p.parse::<u16>()) {
             None => 5432,
             Some(Ok(port)) => port,
@@ -345,7 +345,9 @@ impl PostgresConfig {
         self
     }
 
-    /// A PEM file with the trusted certificates. Default: those of the operating system.
+    /// A PEM file with the trusted certificates, read at each connection. Default: those of the
+    /// operating system. The name `system` stands for these, and needs `VerifyFull`: everybody can
+    /// get a certificate of a public authority, for some name.
     #[must_use]
     pub fn ssl_root_cert(mut self, path: impl AsRef<Path>) -> Self {
         self.ssl_root_cert = Some(path.as_ref().to_owned());
@@ -415,6 +417,12 @@ impl PostgresConfig {
             .collect()
     }
 
+    /// Whether the operating system's certificates are named.
+    pub(super) fn trusts_system(&self) -> bool {
+        let file = self.ssl_root_cert.as_deref();
+        file.is_some_and(|file| file.as_os_str() == "system")
+    }
+
     /// Whether commits are announced.
     pub(super) const fn announces(&self) -> bool {
         self.hints
@@ -449,6 +457,9 @@ impl PostgresConfig {
         }
         if self.schema.is_empty() || self.schema.len() > 63 || self.schema.contains('\0') {
             return Err(wrong("option `schema` must be a name of 1 to 63 bytes"));
+        }
+        if self.trusts_system() && self.ssl_mode != PostgresSslMode::VerifyFull {
+            return Err(wrong("`sslrootcert=system` needs `sslmode=verify-full`"));
         }
         let timeout = self.operation_timeout;
         check_timeout(STORE, "operation_timeout", timeout, &TIMEOUTS)?;

@@ -16,7 +16,7 @@ use super::client::Client;
 use super::config::PostgresSslMode;
 use super::error::{Phase, error, from_connect, lost};
 use super::sql::{COUNT, Statement, Statements};
-use super::tls::Stream;
+use super::tls::{Stream, Tls};
 
 /// A session setting that also shows whether our settings reached the server.
 pub(super) const CANARY: &str = "force_generic_plan";
@@ -37,11 +37,16 @@ impl Client {
             1 => limit,
             _ => limit / (u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1)),
         };
+        // Certificates are replaced while silos run.
+        let config = self.config.clone();
+        let tls = tokio::task::spawn_blocking(move || Tls::new(&config)).await;
+        let ends = |e| error(Kind::Unavailable, "the runtime is shutting down").with_source(e);
+        self.tls.replace(tls.map_err(ends)??);
         let first = self.host.load(Ordering::Relaxed) + usize::from(another);
         let mut why = error(Kind::Configuration, "no host is named");
         for host in (first..first + count).map(|n| n % count) {
             let driver = self.driver(host, share);
-            why = match timeout(share, driver.connect(self.tls.clone())).await {
+            why = match timeout(share, driver.connect(self.tls.current())).await {
                 Ok(Ok(connected)) => {
                     self.host.store(host, Ordering::Relaxed);
                     return Ok(connected);

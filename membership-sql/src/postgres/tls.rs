@@ -34,10 +34,9 @@ impl Tls {
         install_crypto_provider();
         let wrong = |what: String| error(TableErrorKind::Configuration, what);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        // `system` is the word of PostgreSQL's own clients for the operating system's certificates.
         let file = config.ssl_root_cert.clone();
         let files = TlsFiles {
-            ca: file.filter(|path| path.as_os_str() != "system"),
+            ca: file.filter(|_| !config.trusts_system()),
             ..TlsFiles::default()
         };
         let roots = || match files.ca {

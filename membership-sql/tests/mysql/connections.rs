@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conformance_tests::helpers::{commit as committed, entry, heartbeat, silo, update};
+use conformance_tests::proxy::Proxy;
 use membership_core::{CommitOutcome, Durability, MembershipTable, ReadRequest, TableErrorKind};
 use membership_sql::{MysqlConfig, MysqlProcedure, MysqlSslMode};
-use membership_testbed::{Kind, Options, Server};
+use membership_testbed::{Kind, Options, Server, suite};
 use mysql_async::prelude::Queryable;
 
 use crate::support::{IMPATIENT, MariaDb, SECRET};
@@ -226,4 +227,41 @@ async fn a_frozen_and_a_killed_server_recover() {
     );
     server.server.start_again().await.unwrap();
     committed(&table, &update(&token, 1, "z")).await;
+}
+
+/// A server gets certificates of another authority, and clients the file with that one.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_certificates_need_no_restart() {
+    let options = || Options {
+        tls: true,
+        ..suite::durable(SECRET)
+    };
+    let (old, new) = tokio::join!(
+        Server::start(Kind::MariaDb, options()),
+        Server::start(Kind::MariaDb, options())
+    );
+    let (old, new) = (old.unwrap(), new.unwrap());
+    for server in [&old, &new] {
+        made(MysqlConfig::from_url(server.url()).unwrap(), "tls").await;
+    }
+    let address = Proxy::to(old.address()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    std::fs::copy(&old.tls().unwrap().ca, &file).unwrap();
+    let here = old.address().to_string();
+    let url = old.url().replace(&here, &address.address().to_string());
+    let config = MysqlConfig::from_url(&url)
+        .unwrap()
+        .ssl_mode(MysqlSslMode::VerifyIdentity)
+        .ssl_ca(&file);
+    let table = open(config, "tls").await.unwrap();
+    read(&table).await;
+    std::fs::copy(&new.tls().unwrap().ca, &file).unwrap();
+    address.set_target(new.address());
+    address.cut_connections();
+    let began = Instant::now();
+    while let Err(e) = table.read(&ReadRequest::all()).await {
+        assert!(began.elapsed() < Duration::from_secs(60), "{e}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

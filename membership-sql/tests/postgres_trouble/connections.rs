@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use conformance_tests::proxy::Proxy;
 use futures_util::StreamExt;
 use membership_core::{
     CommitOutcome, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, TableErrorKind,
@@ -9,6 +10,7 @@ use membership_core::{
 use membership_sql::{PostgresConfig, PostgresSslMode, PostgresTable};
 
 use crate::postgres::{Options, Shell};
+use crate::standby::url_of;
 use crate::{
     PATIENCE, commit, config, connect, heartbeat, initialize, insert, read, ready, server, until,
 };
@@ -235,4 +237,62 @@ async fn connections_use_the_requested_encryption() {
     .await
     .unwrap_err();
     assert!(missing.to_string().contains("/no/such/file"), "{missing}");
+}
+
+/// A server gets certificates of another authority, and clients the file with that one.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_certificates_need_no_restart() {
+    let tls = || Options {
+        tls: true,
+        ..Options::default()
+    };
+    let (old, new) = (server(tls()).await, server(tls()).await);
+    for server in [&old, &new] {
+        ready(server).await;
+    }
+    let address = Proxy::to(old.address()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ca.pem");
+    std::fs::copy(&old.tls().unwrap().ca, &file).unwrap();
+    let url = url_of(&old, &address.address().to_string());
+    let config = PostgresConfig::from_url(&url)
+        .unwrap()
+        .ssl_mode(PostgresSslMode::VerifyFull)
+        .ssl_root_cert(&file);
+    let table = connect(config).await.unwrap();
+    read(&table).await;
+    std::fs::copy(&new.tls().unwrap().ca, &file).unwrap();
+    address.set_target(new.address());
+    address.cut_connections();
+    until("the new certificate is trusted", async || {
+        table.read(&ReadRequest::all()).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_systems_certificates_are_checked_in_full_or_not_used() {
+    let server = server(Options {
+        tls: true,
+        ..Options::default()
+    })
+    .await;
+    let with = |options: &str| PostgresConfig::from_url(&format!("{}?{options}", server.url()));
+    for mode in ["disable", "prefer", "require", "verify-ca"] {
+        let refused = with(&format!("sslrootcert=system&sslmode={mode}"));
+        let refused = match refused {
+            Err(e) => e,
+            Ok(config) => connect(config).await.expect_err(mode),
+        };
+        assert_eq!(refused.kind(), TableErrorKind::Configuration);
+        assert!(refused.to_string().contains("verify-full"), "{refused}");
+    }
+    // Alone it means verify-full. No public authority has signed this certificate.
+    for options in [
+        "sslrootcert=system",
+        "sslrootcert=system&sslmode=verify-full",
+    ] {
+        let refused = connect(with(options).unwrap()).await.unwrap_err();
+        assert_eq!(refused.kind(), TableErrorKind::Configuration, "{refused}");
+    }
 }
