@@ -8,7 +8,6 @@ use membership_core::{
 
 use super::config::SqliteConfig;
 use super::error::error;
-use super::path;
 use super::session::{Gate, Session, reading};
 use super::worker::Worker;
 
@@ -32,12 +31,13 @@ impl Inner {
         cluster: ClusterName,
     ) -> Result<Arc<Self>, TableError> {
         config.validate()?;
-        let path = path::check(config.path(), config.allows_network())?;
-        let session = Session::new(path.clone(), config.creates(), &cluster);
+        let session = Session::new(config.path().to_owned(), config.creates(), &cluster);
         let worker = Worker::start(session, config.timeout()).map_err(|e| {
             error(TableErrorKind::Unavailable, "the system gives no thread").with_source(e)
         })?;
-        let check = |session: &mut Session, _: &dyn Gate| {
+        let network = config.allows_network();
+        let check = move |session: &mut Session, _: &dyn Gate| {
+            session.check_path(network)?;
             if let Some((file, _)) = session.file()? {
                 let reading = reading(&file.conn)?;
                 file.tables.exist(&reading)?;
@@ -45,7 +45,6 @@ impl Inner {
             Ok(())
         };
         worker.call(Operation::Connect, check).await?;
-        path::warn_of_mode(&path);
         Ok(Arc::new(Self {
             worker,
             cluster,

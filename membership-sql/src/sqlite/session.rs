@@ -65,6 +65,16 @@ impl Session {
         }
     }
 
+    /// Follows the path to its file. A file system that hangs holds up this thread only.
+    ///
+    /// # Errors
+    /// As [`path::check`].
+    pub(super) fn check_path(&mut self, network: bool) -> Result<(), TableError> {
+        self.path = path::check(&self.path, network)?;
+        path::warn_of_mode(&self.path);
+        Ok(())
+    }
+
     /// Sets until when the next operation waits for locks.
     pub(super) fn wait_until(&self, deadline: Instant) {
         *self
