@@ -429,12 +429,7 @@ impl Inner {
         cluster: ClusterName,
     ) -> Result<Self, TableError> {
         config.validate()?;
-        if let Some(node) = config.exposed() {
-            tracing::warn!(
-                %node,
-                "the password for Cassandra is sent unencrypted, and can be read on the way: use tls=true"
-            );
-        }
+        config.warn_if_exposed();
         let inner = Self {
             decided_by: config.decided_by(),
             client: Arc::new(Client::new(config, cluster.to_string())),

@@ -295,10 +295,9 @@ impl CassandraConfig {
     }
 
     /// A node on another machine to which a password is sent without encryption.
-    pub(crate) fn exposed(&self) -> Option<&Endpoint> {
+    pub(crate) fn warn_if_exposed(&self) -> Option<&Endpoint> {
         let plain = self.credentials.is_some() && !self.tls;
-        let far = self.nodes.iter().find(|node| !node.is_loopback());
-        far.filter(|_| plain)
+        Endpoint::warn_if_exposed(STORE, &self.nodes, plain, "use tls=true")
     }
 
     /// The consistency of transactions and of other requests.
@@ -384,7 +383,7 @@ mod tests {
             ("cassandra://10.0.0.1", None),
         ] {
             let config = CassandraConfig::from_url(url).unwrap();
-            let exposed = config.exposed().map(ToString::to_string);
+            let exposed = config.warn_if_exposed().map(ToString::to_string);
             assert_eq!(exposed.as_deref(), node, "{url}");
         }
     }

@@ -100,6 +100,31 @@ impl Endpoint {
         )
     }
 
+    /// The first of these servers that is another machine, if a password goes there `plain`. It is
+    /// named in the log, with `advice` how to encrypt.
+    ///
+    /// ```
+    /// use membership_provider::Endpoint;
+    /// let servers = ["localhost", "db.example"].map(|host| Endpoint::new(host, 1));
+    /// let far = Endpoint::warn_if_exposed("mystore", &servers, true, "use tls=true");
+    /// assert_eq!(far, Some(&servers[1]));
+    /// assert_eq!(Endpoint::warn_if_exposed("mystore", &servers, false, "use tls=true"), None);
+    /// ```
+    pub fn warn_if_exposed<'a>(
+        store: &'static str,
+        servers: &'a [Self],
+        plain: bool,
+        advice: &str,
+    ) -> Option<&'a Self> {
+        let far = servers.iter().find(|it| plain && !it.is_loopback())?;
+        tracing::warn!(
+            store,
+            server = %far,
+            "user and password go to another machine unencrypted, and can be read or guessed on the way: {advice}"
+        );
+        Some(far)
+    }
+
     /// Several with a comma between them.
     #[must_use]
     pub fn join(endpoints: &[Self]) -> String {

@@ -91,12 +91,7 @@ impl Connector {
             install_crypto_provider();
         }
         certificates(&config.tls_files)?;
-        if let Some(server) = exposed(config) {
-            tracing::warn!(
-                %server,
-                "the password for Redis is sent unencrypted, and can be read on the way: use rediss:// or tls=true"
-            );
-        }
+        warn_if_exposed(config);
         let settings = login(config.username.as_deref(), config.password.as_deref())
             .set_db(i64::from(config.database))
             .set_protocol(ProtocolVersion::RESP3);
@@ -298,7 +293,7 @@ fn certificates(files: &TlsFiles) -> Result<Option<redis::TlsCertificates>, Tabl
 }
 
 /// A server on another machine to which a password is sent without encryption.
-fn exposed(config: &RedisConfig) -> Option<Endpoint> {
+fn warn_if_exposed(config: &RedisConfig) -> Option<Endpoint> {
     let tcp = |info: &redis::ConnectionInfo| match info.addr() {
         ConnectionAddr::Tcp(host, port) => Some(Endpoint::new(host, *port)),
         _ => None,
@@ -314,8 +309,7 @@ fn exposed(config: &RedisConfig) -> Option<Endpoint> {
         Servers::Cluster(nodes) => (nodes.clone(), &None),
     };
     let plain = !config.tls && (config.password.is_some() || secret.is_some());
-    let far = servers.into_iter().find(|server| !server.is_loopback());
-    far.filter(|_| plain)
+    Endpoint::warn_if_exposed(STORE, &servers, plain, "use rediss:// or tls=true").cloned()
 }
 
 #[cfg(test)]
@@ -337,10 +331,10 @@ mod tests {
             ),
         ] {
             let config = RedisConfig::from_url(url).unwrap();
-            let exposed = exposed(&config).map(|server| server.to_string());
+            let exposed = warn_if_exposed(&config).map(|server| server.to_string());
             assert_eq!(exposed.as_deref(), server, "{url}");
         }
         let (host, port) = ("10.0.0.1", 6379);
-        assert_eq!(exposed(&RedisConfig::new(host, port)), None);
+        assert_eq!(warn_if_exposed(&RedisConfig::new(host, port)), None);
     }
 }

@@ -87,6 +87,7 @@ impl Inner {
         let opened = tokio::time::timeout(limit, open(&config, 0, &replicas)).await;
         let opened = opened.map_err(late).and_then(|opened| opened);
         let connection = opened.map_err(|e| e.at(config.address()))?;
+        config.warn_if_exposed(connection.encrypted);
         let facts = connection.facts.clone();
         warn(&facts, &config);
         let room = facts.packet.saturating_sub(OVERHEAD) / 2;

@@ -299,6 +299,11 @@ impl MysqlConfig {
         self.server.to_string()
     }
 
+    pub(super) fn warn_if_exposed(&self, encrypted: bool) {
+        let (servers, plain) = ([self.server.clone()], self.password.is_some() && !encrypted);
+        Endpoint::warn_if_exposed(STORE, &servers, plain, "use ssl-mode=verify_identity");
+    }
+
     /// For the driver, with or without TLS.
     pub(super) fn opts(&self, tls: bool) -> Opts {
         let ssl = tls.then(|| {

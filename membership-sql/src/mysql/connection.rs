@@ -59,6 +59,7 @@ pub(super) struct Connection {
     pub(super) has_procedure: bool,
     pub(super) facts: Facts,
     mariadb: bool,
+    pub(super) encrypted: bool,
     /// The settings that each operation sends first, where connections keep none.
     prelude: String,
     /// Sent before and after the time in which a transaction is open while the server waits for us:
@@ -87,11 +88,12 @@ impl Connection {
     /// `Unavailable`, also for a read-only server; `PermissionDenied`; `Configuration`.
     pub(super) async fn open(config: &MysqlConfig, generation: u64) -> Result<Self, TableError> {
         install_crypto_provider();
-        let tls = config.tls() != MysqlSslMode::Disabled;
+        let mut tls = config.tls() != MysqlSslMode::Disabled;
         let conn = match Conn::new(config.opts(tls)).await {
             Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
                 if config.tls() == MysqlSslMode::Preferred =>
             {
+                tls = false;
                 Conn::new(config.opts(false)).await
             }
             done => done,
@@ -106,6 +108,7 @@ impl Connection {
             has_procedure: false,
             facts: Facts::default(),
             mariadb: false,
+            encrypted: tls,
             prelude: String::new(),
             watch: Default::default(),
         };

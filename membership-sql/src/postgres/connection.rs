@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind as Kind};
+use membership_provider::Endpoint;
 use tokio::sync::{OnceCell, RwLock};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -12,6 +13,7 @@ use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, SimpleQueryMessage, Socket};
 
+use super::STORE;
 use super::client::Client;
 use super::config::PostgresSslMode;
 use super::error::{Phase, error, from_connect, lost};
@@ -147,7 +149,15 @@ impl Client {
             .await
             .map_err(|e| self.may_pass(e))?;
         self.check_tables(&connection).await?;
-        self.worked.store(true, Ordering::Relaxed);
+        if !self.worked.swap(true, Ordering::Relaxed) {
+            let host = self.host.load(Ordering::Relaxed);
+            let server = self.config.endpoints().into_iter().nth(host);
+            // A folder is one of this machine.
+            let server = server.filter(|server| !server.host.starts_with('/'));
+            let encrypted = self.tls.current().1.get().is_some();
+            let plain = self.config.client.get_password().is_some() && !encrypted;
+            Endpoint::warn_if_exposed(STORE, server.as_slice(), plain, "use sslmode=verify-full");
+        }
         Ok(connection)
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use membership_core::{TableError, TableErrorKind};
@@ -20,9 +20,9 @@ use super::STORE;
 use super::config::{PostgresConfig, PostgresSslMode};
 use super::error::error;
 
-/// Makes connectors; cheap to clone.
+/// Makes connectors; cheap to clone. Notes whether there was a handshake.
 #[derive(Clone)]
-pub(super) struct Tls(Arc<ClientConfig>);
+pub(super) struct Tls(Arc<ClientConfig>, pub(super) Arc<OnceLock<()>>);
 
 impl Tls {
     /// Reads the root certificates, if the mode needs them.
@@ -66,7 +66,7 @@ impl Tls {
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
-        Ok(Self(Arc::new(client)))
+        Ok(Self(Arc::new(client), Arc::default()))
     }
 }
 
@@ -149,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
             domain
         };
         Ok(Connector {
-            client: Arc::clone(&self.0),
+            tls: self.clone(),
             name: ServerName::try_from(name)?.to_owned(),
         })
     }
@@ -157,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
 
 /// Makes one handshake.
 pub(super) struct Connector {
-    client: Arc<ClientConfig>,
+    tls: Tls,
     name: ServerName<'static>,
 }
 
@@ -168,11 +168,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move {
-            Ok(Stream(
-                tokio_rustls::TlsConnector::from(self.client)
-                    .connect(self.name, stream)
-                    .await?,
-            ))
+            let Tls(client, made) = self.tls;
+            let connector = tokio_rustls::TlsConnector::from(client);
+            let stream = connector.connect(self.name, stream).await?;
+            let _ = made.set(());
+            Ok(Stream(stream))
         })
     }
 }

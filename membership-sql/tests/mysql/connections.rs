@@ -12,6 +12,7 @@ use membership_testbed::{Kind, Options, Server, suite};
 use mysql_async::prelude::Queryable;
 
 use crate::support::{IMPATIENT, MariaDb, SECRET};
+use crate::warnings::Warnings;
 use crate::{insert, made, open, read, request};
 
 /// What a pooler does between two transactions, done by hand: the session gets the server's
@@ -263,5 +264,32 @@ async fn new_certificates_need_no_restart() {
     while let Err(e) = table.read(&ReadRequest::all()).await {
         assert!(began.elapsed() < Duration::from_secs(60), "{e}");
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_unencrypted_password_for_another_machine_is_warned_of_once() {
+    let options = Options {
+        tls: true,
+        ..suite::durable(SECRET)
+    };
+    let server = Server::start(Kind::MariaDb, options).await.unwrap();
+    // Another name of this machine, which only its system knows.
+    let there = format!("0x7f000001:{}", server.address().port());
+    let far = server.url().replace(&server.address().to_string(), &there);
+    for (url, mode, warnings) in [
+        (far.as_str(), MysqlSslMode::Disabled, 1),
+        (far.as_str(), MysqlSslMode::Preferred, 0),
+        (far.as_str(), MysqlSslMode::Required, 0),
+        (server.url(), MysqlSslMode::Disabled, 0),
+    ] {
+        let logged = Warnings::with("unencrypted");
+        let config = MysqlConfig::from_url(url).unwrap().ssl_mode(mode);
+        let table = open(config, "plain").await.unwrap();
+        for _ in 0..2 {
+            let anew = ReadRequest::all().with_new_connection(true);
+            let _no_table = table.read(&anew).await;
+        }
+        assert_eq!(logged.count(), warnings, "{mode:?}");
     }
 }

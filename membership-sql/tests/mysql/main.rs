@@ -4,6 +4,8 @@
 
 #[path = "../support/mysql.rs"]
 mod support;
+#[path = "../support/warnings.rs"]
+mod warnings;
 
 mod commits;
 mod connections;

@@ -11,6 +11,7 @@ use membership_sql::{PostgresConfig, PostgresSslMode, PostgresTable};
 
 use crate::postgres::{Options, Shell};
 use crate::standby::url_of;
+use crate::warnings::Warnings;
 use crate::{
     PATIENCE, commit, config, connect, heartbeat, initialize, insert, read, ready, server, until,
 };
@@ -294,5 +295,31 @@ async fn the_systems_certificates_are_checked_in_full_or_not_used() {
     ] {
         let refused = connect(with(options).unwrap()).await.unwrap_err();
         assert_eq!(refused.kind(), TableErrorKind::Configuration, "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_unencrypted_password_for_another_machine_is_warned_of_once() {
+    let server = server(Options {
+        tls: true,
+        ..Options::default()
+    })
+    .await;
+    // Another name of this machine, which only its system knows.
+    let far = url_of(&server, &format!("0x7f000001:{}", server.address().port()));
+    for (url, mode, warnings) in [
+        (far.as_str(), PostgresSslMode::Disable, 1),
+        (far.as_str(), PostgresSslMode::Prefer, 0),
+        (far.as_str(), PostgresSslMode::Require, 0),
+        (server.url(), PostgresSslMode::Disable, 0),
+    ] {
+        let logged = Warnings::with("unencrypted");
+        let config = PostgresConfig::from_url(url).unwrap().ssl_mode(mode);
+        let table = connect(config).await.unwrap();
+        for _ in 0..2 {
+            let anew = ReadRequest::all().with_new_connection(true);
+            let _no_table = table.read(&anew).await;
+        }
+        assert_eq!(logged.count(), warnings, "{mode:?}");
     }
 }

@@ -5,6 +5,8 @@
 
 #[path = "../support/postgres/mod.rs"]
 mod postgres;
+#[path = "../support/warnings.rs"]
+mod warnings;
 
 mod connections;
 mod failover;
