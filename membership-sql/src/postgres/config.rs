@@ -1,6 +1,5 @@
 //! Which server, and how to use it: options and URLs.
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -96,7 +95,7 @@ const SSL_MODES: &[(&str, PostgresSslMode)] = &[
     ("verify-full", PostgresSslMode::VerifyFull),
 ];
 
-/// Where the table is and how it is used.
+/// Where the table is and how it is used. `Debug` hides the password.
 ///
 /// ```
 /// use std::time::Duration;
@@ -110,7 +109,7 @@ const SSL_MODES: &[(&str, PostgresSslMode)] = &[
 /// assert!(config.schema_sql().contains(table));
 /// # Ok::<(), membership_core::TableError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PostgresConfig {
     pub(super) client: tokio_postgres::Config,
     pub(super) ssl_mode: PostgresSslMode,
@@ -481,26 +480,6 @@ impl PostgresConfig {
     }
 }
 
-impl fmt::Debug for PostgresConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresConfig")
-            .field("hosts", &self.client.get_hosts())
-            .field("ports", &self.client.get_ports())
-            .field("user", &self.client.get_user())
-            .field("dbname", &self.client.get_dbname())
-            .field("ssl_mode", &self.ssl_mode)
-            .field("schema", &self.schema)
-            .field("prefix", &self.prefix)
-            .field("create", &self.create)
-            .field("pooler", &self.pooler)
-            .field("hints", &self.hints)
-            .field("synchronous_commit", &self.synchronous_commit)
-            .field("failover", &self.failover)
-            .field("operation_timeout", &self.operation_timeout)
-            .finish_non_exhaustive()
-    }
-}
-
 fn host_name(host: &Host) -> String {
     match host {
         Host::Tcp(name) => name.clone(),
@@ -514,4 +493,5 @@ fn wrong(message: impl Into<String>) -> TableError {
 }
 
 #[cfg(test)]
+#[path = "../../tests/unit/postgres/config.rs"]
 mod tests;

@@ -1,3 +1,5 @@
+//! Unit tests of `src/postgres/config.rs`, which includes them.
+
 use super::*;
 
 fn parse(url: &str) -> Result<PostgresConfig, TableError> {
