@@ -291,7 +291,7 @@ impl Call {
     /// The one for this statement: not behind another one that waits.
     async fn connection_for(&self, statement: Statement) -> Result<Arc<Connection>, TableError> {
         let main = self.connection().await?;
-        if statement.may_wait() && statement.phase() == Phase::Writing {
+        if matches!(statement, Statement::Commit | Statement::Initialize) {
             return Ok(main);
         }
         let beside = self.client.current(BESIDE);

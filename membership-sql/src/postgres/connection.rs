@@ -28,8 +28,9 @@ pub(super) type Wire = tokio_postgres::Connection<Socket, Stream<Socket>>;
 
 impl Client {
     /// A new connection, with what the server sends over it. The hosts are tried in order, beginning
-    /// with the last one that worked, or if `another` with the one after it. Each gets its share of the time, so that one that accepts and
-    /// is silent, or swallows packets, leaves time for the next one.
+    /// with the last one that worked, or if `another` with the one after it. Each gets its share of
+    /// the time, so that one that accepts and is silent, or swallows packets, leaves time for the
+    /// next one.
     pub(super) async fn dial(
         &self,
         another: bool,
@@ -154,7 +155,7 @@ impl Client {
             let server = self.config.endpoints().into_iter().nth(host);
             // A folder is one of this machine.
             let server = server.filter(|server| !server.host.starts_with('/'));
-            let encrypted = self.tls.current().1.get().is_some();
+            let encrypted = self.tls.current().1.load(Ordering::Relaxed);
             let plain = self.config.client.get_password().is_some() && !encrypted;
             Endpoint::warn_if_exposed(STORE, server.as_slice(), plain, "use sslmode=verify-full");
         }

@@ -86,9 +86,9 @@ impl Statement {
         Self::Heartbeat,
     ];
 
-    /// Whether it may wait for other transactions, or for standbys, for long.
+    /// Whether it may wait for long: for other transactions, or for standbys to confirm it.
     pub(super) const fn may_wait(self) -> bool {
-        matches!(self, Self::Barrier | Self::Commit | Self::Initialize)
+        matches!(self, Self::Barrier) || matches!(self.phase(), Phase::Writing)
     }
 
     /// Whether it writes.

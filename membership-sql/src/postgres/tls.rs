@@ -2,7 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use membership_core::{TableError, TableErrorKind};
@@ -22,7 +23,7 @@ use super::error::error;
 
 /// Makes connectors; cheap to clone. Notes whether there was a handshake.
 #[derive(Clone)]
-pub(super) struct Tls(Arc<ClientConfig>, pub(super) Arc<OnceLock<()>>);
+pub(super) struct Tls(Arc<ClientConfig>, pub(super) Arc<AtomicBool>);
 
 impl Tls {
     /// Reads the root certificates, if the mode needs them.
@@ -171,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
             let Tls(client, made) = self.tls;
             let connector = tokio_rustls::TlsConnector::from(client);
             let stream = connector.connect(self.name, stream).await?;
-            let _ = made.set(());
+            made.store(true, Ordering::Relaxed);
             Ok(Stream(stream))
         })
     }

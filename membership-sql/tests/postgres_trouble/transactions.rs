@@ -269,4 +269,18 @@ async fn a_commit_without_an_answer_is_cancelled() {
         .await;
         token = commit(&table, &request.again()).await;
     }
+    // A heartbeat waits for the standby as well, and holds back no read.
+    let table = connect(config(&server)).await.unwrap();
+    let beating = {
+        let table = table.clone();
+        tokio::spawn(async move { table.update_i_am_alive(&heartbeat(1, 1)).await })
+    };
+    until("the heartbeat waits", async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        admin.ask(waiting).await.unwrap() == [["1"]]
+    })
+    .await;
+    let row = table.read_row(&silo(1), None).await.unwrap();
+    assert_eq!(row.token, token);
+    assert!(!beating.is_finished(), "the read waited for the heartbeat");
 }
