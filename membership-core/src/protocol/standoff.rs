@@ -69,11 +69,6 @@ impl Standoff {
         self.told_at.is_some_and(|at| now.since(at) <= within)
     }
 
-    /// Silos have died since the results that others told.
-    pub(crate) fn forget_told(&mut self) {
-        self.told_at = None;
-    }
-
     /// Whether a call about this suspect has to wait.
     /// `impatient` = the words of others count no longer.
     pub(crate) fn covers(

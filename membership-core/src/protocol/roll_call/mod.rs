@@ -214,10 +214,6 @@ impl RollCall {
             let soon = ctx.mono() + ctx.jitter(spread.min(ctx.probe_timeout()));
             self.held.until = self.held.until.map(|until| until.min(soon));
         }
-        if self.held.losses != ctx.members.losses {
-            // A majority is there.
-            self.standoff.forget_told();
-        }
         self.held.losses = ctx.members.losses;
     }
 
