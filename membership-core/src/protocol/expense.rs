@@ -13,7 +13,7 @@ const LOW: Duration = Duration::from_secs(15);
 /// longer.
 const MOST: Duration = Duration::from_secs(75);
 /// A call may begin when the level has so much room for its cost.
-const ROOM: u32 = 4;
+const ROOM: u32 = 2;
 /// The messages that each silo that is asked sends for a call, and for each suspect of it: probes,
 /// answers, and what the suspects and the caller send.
 const PER_CALL: u32 = 3;
