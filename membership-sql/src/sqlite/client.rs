@@ -42,6 +42,7 @@ impl Inner {
                 let reading = reading(&file.conn)?;
                 file.tables.exist(&reading)?;
             }
+            session.warn_of_mode();
             Ok(())
         };
         worker.call(Operation::Connect, check).await?;

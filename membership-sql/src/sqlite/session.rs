@@ -71,8 +71,12 @@ impl Session {
     /// As [`path::check`].
     pub(super) fn check_path(&mut self, network: bool) -> Result<(), TableError> {
         self.path = path::check(&self.path, network)?;
-        path::warn_of_mode(&self.path);
         Ok(())
+    }
+
+    /// Warns of a file that others may read.
+    pub(super) fn warn_of_mode(&self) {
+        path::warn_of_mode(&self.path);
     }
 
     /// Sets until when the next operation waits for locks.
