@@ -125,20 +125,18 @@ fn a_stale_suspect_needs_no_majority_if_nobody_reaches_it() {
 }
 
 #[test]
-fn two_thirds_of_a_sample_must_fail() {
+fn a_sample_must_make_sure_of_a_majority() {
     let t = table(actives(1..=12));
     let sampled = |failed, sample| {
         let mut call = call(silos(1..=failed));
         call.sample = Some(sample);
         dies(&t, &Observed::default(), 12, call)
     };
-    assert!(sampled(4, 6));
-    assert!(
-        !sampled(3, 6),
-        "half of a sample is not enough, leader or not"
-    );
-    assert!(sampled(6, 9));
-    assert!(!sampled(6, 10));
+    assert!(sampled(9, 11));
+    assert!(!sampled(8, 11), "too near to half for one that is missing");
+    assert!(!sampled(6, 6), "six of twelve prove nothing");
+    assert!(sampled(7, 12), "all were asked");
+    assert!(!sampled(6, 12), "half is not enough, leader or not");
 }
 
 #[test]
@@ -213,7 +211,11 @@ fn the_public_rule_counts_in_the_same_way() {
         is_majority(&t, &none, &silo(5), &failed, true, sample)
     };
     assert!(majority(&[1, 2, 3], None) && !majority(&[1, 2], None));
-    assert!(majority(&[1, 2], Some(3)) && !majority(&[1, 2], Some(4)));
+    assert!(majority(&[1, 2, 3], Some(5)) && !majority(&[1, 2], Some(5)));
+    assert!(
+        !majority(&[1, 2, 3, 4], Some(4)),
+        "four of five are too few"
+    );
 }
 
 #[test]

@@ -159,7 +159,12 @@ impl Check<'_> {
             let leads = leader
                 .is_some_and(|e| call.failed.contains(&e.address) && !stale.contains(&e.address));
             match call.sample {
-                Some(sample) => failed * 3 >= sample as usize * 2,
+                Some(sample) => {
+                    let (silos, sample) = (all as f64, f64::from(sample));
+                    let deviation = (sample / 4.0 * (1.0 - sample / silos).max(0.0)).sqrt();
+                    let excess = failed as f64 - sample / 2.0;
+                    excess > 0.0 && excess >= 16.0 / 3.0 * deviation - 1e-9
+                }
                 None => {
                     failed * 2 > all || (failed * 2 == all && all > 2 && leads && call.reached == 0)
                 }
