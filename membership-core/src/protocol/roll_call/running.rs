@@ -100,8 +100,8 @@ impl Running {
     /// Sends to all of these. While this silo hears nobody, a few are enough to find out whether that
     /// is still so; as soon as one has answered, the others are asked as well.
     fn send(ctx: &mut Ctx, message: &Arc<Message>, mut to: Vec<SiloAddress>, deaf: bool) {
-        if deaf {
-            for at in 0..FEW.min(to.len()) {
+        if deaf && to.len() > FEW {
+            for at in 0..FEW {
                 let other = at + ctx.below(to.len() - at);
                 to.swap(at, other);
             }
