@@ -265,3 +265,40 @@ fn a_sample_must_exceed_half_by_what_its_size_leaves_to_chance() {
     assert_eq!((least(512, 512), least(400, 512)), (257, 257));
     assert_eq!(least(513, 513), 257, "a majority");
 }
+
+#[test]
+fn a_call_that_no_majority_answers_challenges_whom_nobody_reached() {
+    let mut c = Calling::new(9).crash(6..=9).split([1], &[5]);
+    // Silo 5 does not answer this silo, but silo 2 reaches it.
+    c.said.insert((silo(3), silo(6)), Finding::Unknown);
+    assert_eq!(c.lost([5, 9]), silos([]));
+    assert!(c.roll_call.is_outnumbered());
+    let challenges = c.roll_call.take_challenges();
+    let whom: Silos = challenges.iter().map(|(silo, _)| *silo).collect();
+    assert_eq!(whom, silos(6..=9));
+    for (_, votes) in challenges {
+        let [vote] = &votes[..] else {
+            panic!("{votes:?}")
+        };
+        assert_eq!(
+            (vote.accuser, vote.reason),
+            (silo(1), SuspicionReason::Challenge)
+        );
+    }
+    assert_eq!(c.roll_call.take_challenges(), []);
+    // A majority answers: whoever it loses dies, and nobody is challenged.
+    let mut c = Calling::new(9).crash(6..=9);
+    c.lost([9]);
+    assert!(!c.roll_call.is_outnumbered() && c.roll_call.take_challenges().is_empty());
+}
+
+#[test]
+fn challenged_silos_that_write_no_heartbeats_need_no_majority_but_count_in_it() {
+    let mut c = Calling::new(9).crash(5..=9);
+    c.challenged = silos([8, 9]);
+    assert_eq!(c.lost([7, 8, 9]), silos([8, 9]));
+    // One that anybody reaches lives.
+    let mut c = Calling::new(9).crash(5..=8).split([1, 2, 3], &[9]);
+    c.challenged = silos([8, 9]);
+    assert_eq!(c.lost([8, 9]), silos([8]));
+}
