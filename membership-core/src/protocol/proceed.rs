@@ -136,11 +136,12 @@ impl Protocol {
             .probe_timeout()
             .saturating_mul(judge.multiplier)
             .min(self.ctx.config.max_probe_timeout);
+        let silent = |at: MonoTime| self.ctx.mono().since(at) > timeout;
         let with = Electorate {
             stale: input.stale,
             challenged: input.challenged,
             score: input.score,
-            deaf: input.deaf,
+            quiet: self.prober.last_answer().is_none_or(silent),
             timeout,
         };
         let (verdicts, mut asked) = self.roll_call.poll(&mut self.ctx, &with);

@@ -1,6 +1,6 @@
 //! P15: a fault does not make silos flood the network, however long it lasts.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::{Check, Fact, changed, newly_dead};
@@ -44,6 +44,8 @@ pub struct Flood {
 struct Step {
     began: VirtualTime,
     sent: u64,
+    /// The messages of each kind.
+    kinds: BTreeMap<&'static str, u64>,
     commits: u64,
     /// The silos that joined at any time.
     joining: BTreeSet<SiloAddress>,
@@ -114,9 +116,23 @@ impl Flood {
             return Ok(());
         }
         Err(format!(
-            "each silo sent {each:.0} messages in one minute, more than {most:.0}; {} silos had failed, {commits} commits were made",
-            victims.len()
+            "each silo sent {each:.0} messages in one minute, more than {most:.0}; {} silos had failed, {commits} commits were made; {}",
+            victims.len(),
+            self.kinds(silos)
         ))
+    }
+
+    /// The kinds of messages that each silo sent most.
+    fn kinds(&self, silos: f64) -> String {
+        let mut kinds: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for (kind, sent) in self.steps.iter().flat_map(|step| &step.kinds) {
+            *kinds.entry(kind).or_default() += sent;
+        }
+        let mut kinds: Vec<_> = kinds.into_iter().collect();
+        kinds.sort_by_key(|(_, sent)| std::cmp::Reverse(*sent));
+        let told = kinds.iter().take(5);
+        let told = told.map(|(kind, sent)| format!("{kind} {:.0}", *sent as f64 / silos));
+        told.collect::<Vec<_>>().join(", ")
     }
 
     /// Begins a new step when the last one is over.
@@ -164,9 +180,12 @@ impl Flood {
         };
         match fact {
             Fact::Effect {
-                effect: Effect::Send { .. },
+                effect: Effect::Send { body, .. },
                 ..
-            } => step.sent += 1,
+            } => {
+                step.sent += 1;
+                *step.kinds.entry(body.name()).or_default() += 1;
+            }
             Fact::Created(table) => {
                 self.joining = joining(table).collect();
                 step.joining.extend(joining(table));

@@ -84,8 +84,8 @@ pub(crate) struct Electorate<'a> {
     /// Challenged silos that have written no heartbeat since. They count in majorities.
     pub(crate) challenged: &'a BTreeSet<SiloAddress>,
     pub(crate) score: u8,
-    /// This silo hears nobody.
-    pub(crate) deaf: bool,
+    /// Nobody has answered a probe of this silo for a while.
+    pub(crate) quiet: bool,
     /// How long an answer may take.
     pub(crate) timeout: Duration,
 }
@@ -345,7 +345,7 @@ impl RollCall {
             suspects: suspects.iter().map(tally).collect(),
             changed: true,
         };
-        let asked = running.ask(ctx, with.deaf);
+        let asked = running.ask(ctx, with.quiet);
         ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
         self.began = Some(now);
         self.patient_until = None;

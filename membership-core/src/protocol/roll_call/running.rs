@@ -99,8 +99,8 @@ impl Running {
 
     /// Sends to all of these. While this silo hears nobody, a few are enough to find out whether that
     /// is still so; as soon as one has answered, the others are asked as well.
-    fn send(ctx: &mut Ctx, message: &Arc<Message>, mut to: Vec<SiloAddress>, deaf: bool) {
-        if deaf && to.len() > FEW {
+    fn send(ctx: &mut Ctx, message: &Arc<Message>, mut to: Vec<SiloAddress>, quiet: bool) {
+        if quiet && to.len() > FEW {
             for at in 0..FEW {
                 let other = at + ctx.below(to.len() - at);
                 to.swap(at, other);
@@ -128,11 +128,11 @@ impl Running {
     }
 
     /// Asks everybody about all suspects; returns those.
-    pub(super) fn ask(&mut self, ctx: &mut Ctx, deaf: bool) -> Vec<(SiloAddress, u64)> {
+    pub(super) fn ask(&mut self, ctx: &mut Ctx, quiet: bool) -> Vec<(SiloAddress, u64)> {
         let named = self.name(ctx.mono(), |_| true);
         let message = self.question(named.clone());
         let asked = self.asked.iter().copied().collect();
-        Self::send(ctx, &message, asked, deaf);
+        Self::send(ctx, &message, asked, quiet);
         self.next_round = ctx.mono() + self.timeout;
         named
     }

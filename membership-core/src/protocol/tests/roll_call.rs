@@ -43,7 +43,7 @@ struct Calling {
     stale: Silos,
     challenged: Silos,
     score: u8,
-    deaf: bool,
+    quiet: bool,
     /// Silos that crashed when the test began.
     down: Silos,
     /// Who does not reach whom since then.
@@ -84,7 +84,7 @@ impl Calling {
             stale: Silos::new(),
             challenged: Silos::new(),
             score: 0,
-            deaf: false,
+            quiet: false,
             down: Silos::new(),
             cut: BTreeSet::new(),
             said: BTreeMap::new(),
@@ -127,12 +127,12 @@ impl Calling {
         }
     }
 
-    fn with<'a>(stale: &'a Silos, challenged: &'a Silos, score: u8, deaf: bool) -> Electorate<'a> {
+    fn with<'a>(stale: &'a Silos, challenged: &'a Silos, score: u8, quiet: bool) -> Electorate<'a> {
         Electorate {
             stale,
             challenged,
             score,
-            deaf,
+            quiet,
             timeout: ms(1_500),
         }
     }
@@ -145,7 +145,7 @@ impl Calling {
     fn start_against(&mut self, suspects: &Silos, stuck: bool) {
         let since = self.began;
         let suspects = suspects.iter().map(|s| (*s, (since, stuck))).collect();
-        let with = Self::with(&self.stale, &self.challenged, self.score, self.deaf);
+        let with = Self::with(&self.stale, &self.challenged, self.score, self.quiet);
         let asked = self.roll_call.start(&mut self.ctx, &suspects, &[], &with);
         self.find_out(asked);
     }
@@ -161,7 +161,7 @@ impl Calling {
     }
 
     fn poll(&mut self) -> Vec<Verdict> {
-        let with = Self::with(&self.stale, &self.challenged, self.score, self.deaf);
+        let with = Self::with(&self.stale, &self.challenged, self.score, self.quiet);
         let (verdicts, asked) = self.roll_call.poll(&mut self.ctx, &with);
         if let Some(asked) = asked {
             self.find_out(asked);

@@ -182,7 +182,7 @@ impl World {
             stale: &stale,
             challenged: &challenged,
             score: self.local,
-            deaf: self.deaf,
+            quiet: self.deaf,
             timeout: ms(1_500),
         };
         let input = VoterInput {

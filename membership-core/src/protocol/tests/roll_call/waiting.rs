@@ -237,9 +237,9 @@ fn only_answers_to_this_call_count() {
 
 #[test]
 fn a_silo_that_hears_nobody_asks_a_few_first() {
-    let ask = |deaf: bool, answers: bool| {
+    let ask = |quiet: bool, answers: bool| {
         let mut c = Calling::new(40).crash(if answers { 40..=40 } else { 2..=40 });
-        c.deaf = deaf;
+        c.quiet = quiet;
         c.start([40]);
         let sent = c.ctx.out.len();
         let lost: Silos = c.end().into_iter().map(|v| v.silo).collect();
