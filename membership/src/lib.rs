@@ -11,7 +11,7 @@
 //! while let Some(view) = views.next().await {
 //!     println!("version {}: {} silos are active", view.version(), view.active().count());
 //! }
-//! println!("stopped: {:?}", silo.terminated().await);
+//! println!("stopped: {}", silo.terminated().await);
 //! # Ok(())
 //! # }
 //! ```

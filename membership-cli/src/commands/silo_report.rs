@@ -213,11 +213,10 @@ impl Report {
                 _ => json!({"event": "terminated", "cause": "unknown", "votes": []}),
             },
             || match end {
-                Termination::Left { clean: true } => "left".to_owned(),
-                Termination::Left { clean: false } => "left, but the table could not be written: the other silos will declare this one dead".to_owned(),
                 Termination::DeclaredDead(dead) => format!("declared dead: {}, {}", dead.cause(), count(dead.votes.len(), "vote")),
-                Termination::Unreachable { why, .. } => format!("left: {why}"),
-                _ => "stopped".to_owned(),
+                // The error that the program ends with says it.
+                Termination::JoinFailed(_) | Termination::Panicked { .. } => "stopped".to_owned(),
+                other => other.to_string(),
             },
         );
     }

@@ -165,6 +165,25 @@ pub enum Termination {
     },
 }
 
+/// One sentence for people: why it stopped.
+impl fmt::Display for Termination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Left { clean: true } => f.write_str("left"),
+            Self::Left { clean: false } => f.write_str(
+                "left, but the table could not be written: the other silos will declare this one dead",
+            ),
+            Self::DeclaredDead(dead) => dead.fmt(f),
+            Self::Unreachable { why, .. } => write!(f, "left, because {why}"),
+            Self::JoinFailed(why) => write!(f, "did not join: {why}"),
+            Self::Panicked { message } => write!(
+                f,
+                "its task panicked, which is a defect; the other silos will declare it dead: {message}"
+            ),
+        }
+    }
+}
+
 /// How a silo found that no other silo reaches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -247,6 +266,19 @@ impl DeclaredDead {
         self.death
             .as_ref()
             .map_or("removed", |d: &Death| CauseOfDeath::as_str(&d.cause))
+    }
+}
+
+impl fmt::Display for DeclaredDead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (silo, cause, version) = (&self.silo, self.cause(), self.version);
+        write!(f, "{silo} was declared dead ({cause}) in version {version}")?;
+        let voters: Vec<String> = self.votes.iter().map(|v| v.accuser.to_string()).collect();
+        if voters.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ", by the votes of {}", voters.join(", "))
+        }
     }
 }
 

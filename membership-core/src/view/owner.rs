@@ -27,6 +27,40 @@ impl ClusterView {
         let owners = self.owners.get_or_init(|| Owners::of(self));
         owners.of_key(xxh3_64(key.as_ref()))
     }
+
+    /// The owner of `key` among the Active silos that `may_own` accepts, for example those of one role
+    /// or zone. It changes only when such a silo comes or goes. `None` when none is accepted.
+    ///
+    /// ```
+    /// # fn example(view: &membership_core::ClusterView) {
+    /// let owner = view.owner_among("customer/42", |silo| silo.role == "worker");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owner_among(
+        &self,
+        key: impl AsRef<[u8]>,
+        may_own: impl Fn(&MembershipEntry) -> bool,
+    ) -> Option<&MembershipEntry> {
+        let key = xxh3_64(key.as_ref());
+        let owners = self.owners.get_or_init(|| Owners::of(self));
+        let accepted = owners.weighed(key).filter(|(_, _, silo)| may_own(silo));
+        accepted
+            .max_by_key(|(weight, index, _)| (*weight, *index))
+            .map(|(_, _, silo)| silo)
+    }
+
+    /// The first `n` Active silos for `key`, the owner first: where to keep copies. When one of them
+    /// ends, the others keep their order and the next one joins them. Fewer than `n` when fewer are
+    /// Active. Costs a sort of all Active silos.
+    #[must_use]
+    pub fn owners(&self, key: impl AsRef<[u8]>, n: usize) -> Vec<&MembershipEntry> {
+        let key = xxh3_64(key.as_ref());
+        let owners = self.owners.get_or_init(|| Owners::of(self));
+        let mut all: Vec<_> = owners.weighed(key).collect();
+        all.sort_unstable_by_key(|(weight, index, _)| std::cmp::Reverse((*weight, *index)));
+        all.into_iter().take(n).map(|(_, _, silo)| silo).collect()
+    }
 }
 
 impl Owners {
@@ -44,6 +78,12 @@ impl Owners {
             .map(|row| xxh3_64(row.key().as_bytes()))
             .collect();
         Self { hashes, rows }
+    }
+
+    /// All silos with their weight for a key and their place.
+    fn weighed(&self, key: u64) -> impl Iterator<Item = (u64, usize, &MembershipEntry)> {
+        let silos = self.hashes.iter().zip(&self.rows).enumerate();
+        silos.filter_map(move |(at, (silo, row))| Some((weight(*silo, key), at, row.entry()?)))
     }
 
     fn of_key(&self, key: u64) -> Option<&MembershipEntry> {

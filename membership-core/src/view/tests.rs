@@ -385,6 +385,30 @@ fn owners_are_spread_and_move_only_with_their_silo() {
     }
 }
 
+#[test]
+fn further_owners_and_owners_among_some_follow_the_same_order() {
+    let view = cluster(20);
+    assert!(empty().owners("a", 3).is_empty() && empty().owner_among("a", |_| true).is_none());
+    for key in 0..200_u32 {
+        let key = key.to_be_bytes();
+        let all: Vec<SiloAddress> = view.owners(key, 99).iter().map(|e| e.address).collect();
+        assert_eq!(
+            all.iter().collect::<std::collections::BTreeSet<_>>().len(),
+            20
+        );
+        let of = |found: Option<&MembershipEntry>| found.map(|e| e.address);
+        assert_eq!(of(view.owner(key)), Some(all[0]));
+        assert_eq!(of(view.owner_among(key, |_| true)), Some(all[0]));
+        assert_eq!(
+            of(view.owner_among(key, |e| e.address != all[0])),
+            Some(all[1])
+        );
+        assert_eq!(of(view.owner_among(key, |_| false)), None);
+        assert_eq!(view.owners(key, 3).len(), 3);
+        assert!(view.owners(key, 0).is_empty());
+    }
+}
+
 /// Frozen: silos of different builds must agree on owners. Never change these values.
 #[test]
 fn owners_stay_the_same_over_builds() {

@@ -206,7 +206,7 @@ impl Report {
                 error!(silo, %cluster, clean, why = %why, "left, because no other silo reaches it");
             }
             Termination::JoinFailed(why) => error!(silo, %cluster, why = %why, "did not join"),
-            other => error!(silo, %cluster, termination = ?other, "stopped"),
+            other => error!(silo, %cluster, why = %other, "stopped"),
         }
     }
 }
