@@ -3,6 +3,17 @@
 use membership_core::ClusterView;
 use serde_json::{Value, json};
 
+use crate::clock;
+
+/// The event with the time of this machine as `at`, unless it brings one.
+pub(crate) fn timed(mut event: Value) -> Value {
+    if let Some(fields) = event.as_object_mut() {
+        let now = || json!(clock::wall());
+        fields.entry("at").or_insert_with(now);
+    }
+    event
+}
+
 /// A view: every silo of the table with its status and how it ended.
 pub(crate) fn view(view: &ClusterView) -> Value {
     let members: Vec<Value> = view

@@ -13,12 +13,20 @@ use crate::printer::Printer;
 use crate::reach;
 use crate::text::{clean, count, span};
 
+/// A cause in parentheses.
+fn why(error: &Option<String>) -> String {
+    error
+        .as_ref()
+        .map_or_else(String::new, |error| format!(" ({})", clean(error)))
+}
+
 pub(crate) struct Report {
     printer: Printer,
     json: bool,
     me: Option<SiloAddress>,
     last: Option<ClusterView>,
-    table: &'static str,
+    /// What was last said of the table: its state, and why.
+    table: (&'static str, Option<String>),
 }
 
 impl Report {
@@ -28,7 +36,7 @@ impl Report {
             json,
             me: None,
             last: None,
-            table: "available",
+            table: ("available", None),
         }
     }
 
@@ -38,7 +46,7 @@ impl Report {
 
     fn line(&self, event: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
         if self.json {
-            self.printer.line(event());
+            self.printer.line(events::timed(event()));
         } else {
             self.printer
                 .line(format_args!("{}  {}", clock::wall(), text()));
@@ -110,7 +118,7 @@ impl Report {
         self.last = Some(view.clone());
     }
 
-    /// Reports the state of the table, if it is another than last time.
+    /// Reports the state of the table, if that or its cause is another than last time.
     pub fn table(&mut self, state: TableState, error: Option<&TableError>) {
         let word = match state {
             TableState::Available => "available",
@@ -122,22 +130,23 @@ impl Report {
             TableState::Unusable(kind) => kind.as_str(),
             _ => "unknown",
         };
-        if word == std::mem::replace(&mut self.table, word) {
+        let error = error.map(ToString::to_string);
+        let said = (word, error.clone());
+        if said == std::mem::replace(&mut self.table, said.clone()) {
             return;
         }
-        let error = error.map(ToString::to_string);
         self.line(
             || events::table(word, error.as_deref()),
             || match state {
                 TableState::Available => "the table is available again".to_owned(),
                 TableState::Unavailable => format!(
                     "the table is unavailable{}: no silo is declared dead until it is back; still trying",
-                    error.as_ref().map_or_else(String::new, |error| format!(" ({})", clean(error)))
+                    why(&error)
                 ),
                 TableState::Changed(_) => {
-                    format!("{word}: this is not the table that the silo knew; the silo writes nothing any more; restart all silos")
+                    format!("{word}: this is not the table that the silo knew; the silo writes nothing any more; restart all silos{}", why(&error))
                 }
-                _ => format!("the table cannot be used ({word}): run `membership doctor`"),
+                _ => format!("the table cannot be used ({word}): run `membership doctor`{}", why(&error)),
             },
         );
     }

@@ -7,6 +7,8 @@ use membership_core::{
     Snapshot, TableError, TableErrorKind, check_snapshot,
 };
 
+use serde_json::Value;
+
 use super::status;
 use crate::clock;
 use crate::events;
@@ -68,10 +70,10 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             }
             Err(error) => {
                 if args.json {
-                    watch
-                        .session
-                        .out
-                        .line(events::table(error.kind().as_str(), None));
+                    watch.event(events::table(
+                        error.kind().as_str(),
+                        Some(&error.to_string()),
+                    ));
                 }
                 return Err(error.into());
             }
@@ -119,11 +121,17 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    fn event(&mut self, event: Value) {
+        self.session.out.line(events::timed(event));
+    }
+
     fn first(&mut self, inspection: &Inspection) {
-        let out = &mut self.session.out;
         if self.json {
-            out.line(events::view(&ClusterView::new(inspection.snapshot.clone())));
-        } else if out.is_terminal() {
+            self.event(events::view(&ClusterView::new(inspection.snapshot.clone())));
+            return;
+        }
+        let out = &mut self.session.out;
+        if out.is_terminal() {
             self.redraw(inspection);
         } else {
             status::show(inspection, out);
@@ -132,15 +140,17 @@ impl Watch<'_> {
 
     fn again(&mut self, known: &Snapshot, inspection: &Inspection) {
         let was_away = !std::mem::replace(&mut self.available, true);
-        let out = &mut self.session.out;
         if self.json {
             if was_away {
-                out.line(events::table("available", None));
+                self.event(events::table("available", None));
             }
             if known.version() != inspection.snapshot.version() {
-                out.line(events::view(&ClusterView::new(inspection.snapshot.clone())));
+                self.event(events::view(&ClusterView::new(inspection.snapshot.clone())));
             }
-        } else if out.is_terminal() {
+            return;
+        }
+        let out = &mut self.session.out;
+        if out.is_terminal() {
             self.redraw(inspection);
         } else {
             if was_away {
@@ -172,9 +182,7 @@ impl Watch<'_> {
     fn down(&mut self, error: &TableError) {
         if std::mem::replace(&mut self.available, false) {
             if self.json {
-                self.session
-                    .out
-                    .line(events::table("unavailable", Some(&error.to_string())));
+                self.event(events::table("unavailable", Some(&error.to_string())));
             } else {
                 let text = self.session.out.paint(
                     Paint::Yellow,

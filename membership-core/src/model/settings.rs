@@ -81,4 +81,67 @@ impl SharedSettings {
         self.i_am_alive_period
             .saturating_mul(self.num_missed_i_am_alive_limit)
     }
+
+    /// The settings that differ, each with its name, its value here and its value there. Fields of
+    /// newer builds are not compared.
+    #[must_use]
+    pub fn differences(&self, there: &Self) -> Vec<(&'static str, String, String)> {
+        let time = |name, of: fn(&Self) -> Duration| {
+            (name, format!("{:?}", of(self)), format!("{:?}", of(there)))
+        };
+        let number =
+            |name, of: fn(&Self) -> u32| (name, of(self).to_string(), of(there).to_string());
+        let mut all = vec![
+            time("i_am_alive_period", |s| s.i_am_alive_period),
+            number("num_missed_i_am_alive_limit", |s| {
+                s.num_missed_i_am_alive_limit
+            }),
+            time("failure_window", |s| s.failure_window),
+            number("num_votes_for_death_declaration", |s| {
+                s.num_votes_for_death_declaration
+            }),
+            time("death_vote_expiration", |s| s.death_vote_expiration),
+            time("max_join_attempt_time", |s| s.max_join_attempt_time),
+        ];
+        all.retain(|(_, here, there)| here != there);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_differ_are_named() {
+        let here = SharedSettings::default();
+        assert_eq!(here.differences(&here), []);
+        let there = SharedSettings {
+            i_am_alive_period: Duration::from_millis(2_500),
+            num_votes_for_death_declaration: 3,
+            ..SharedSettings::default()
+        };
+        let of = |name, here: &str, there: &str| (name, here.to_owned(), there.to_owned());
+        assert_eq!(
+            here.differences(&there),
+            [
+                of("i_am_alive_period", "10s", "2.5s"),
+                of("num_votes_for_death_declaration", "2", "3")
+            ]
+        );
+    }
+
+    #[test]
+    fn every_setting_is_compared() {
+        let named = SharedSettings::default().differences(&SharedSettings {
+            i_am_alive_period: Duration::ZERO,
+            num_missed_i_am_alive_limit: 0,
+            failure_window: Duration::ZERO,
+            num_votes_for_death_declaration: 0,
+            death_vote_expiration: Duration::ZERO,
+            max_join_attempt_time: Duration::ZERO,
+            extra: Extra::default(),
+        });
+        assert_eq!(named.len(), 6);
+    }
 }

@@ -133,7 +133,12 @@ impl Report {
                 }
             }
             Notice::SettingsDiffer { table, configured } => {
-                warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the silo follows the table");
+                let differ = table.differences(configured);
+                let one = |(name, table, here): &(&str, String, String)| {
+                    format!("{name} is {table} in the table and {here} here")
+                };
+                let settings: Vec<String> = differ.iter().map(one).collect();
+                warn!(silo, %cluster, settings = settings.join(", "), "configured otherwise than the cluster's shared settings; the silo follows the table");
             }
             Notice::ViewWithdrawn { version, table } => {
                 warn!(silo, %cluster, version, table, "the table does not have a view that another silo announced: it is withdrawn");

@@ -56,7 +56,7 @@ impl Running {
                 }
             }
         }
-        if !self.silent_added && now.since(self.began) >= self.timeout * 3 / 4 {
+        if !self.silent_added && now.since(self.began) >= self.silence() {
             self.silent_added = true;
             let silent: BTreeSet<SiloAddress> = if self.is_refuted() {
                 BTreeSet::new()
@@ -66,6 +66,17 @@ impl Running {
             for silo in silent.into_iter().filter(alive) {
                 self.suspect(now, silo, self.began, asked(&silo));
             }
+        }
+    }
+
+    /// How long the silos that do not answer are waited for. Where one in eight answers and one in
+    /// three does not, that is no loss of single messages: many silos died, or the network is cut.
+    fn silence(&self) -> Duration {
+        let (asked, here) = (self.asked.len(), self.here.len());
+        if here * 8 >= asked && (asked - here) * 3 >= asked {
+            self.timeout / 4
+        } else {
+            self.timeout * 3 / 4
         }
     }
 
@@ -200,7 +211,7 @@ impl Running {
         ];
         if ctx.variant.calls == Calls::Everybody {
             times.extend(self.next_repeat());
-            if !self.named.is_empty() {
+            if !self.named.is_empty() || !self.silent_added {
                 times.push(self.began + self.timeout / 4);
             }
             if !self.silent_added {

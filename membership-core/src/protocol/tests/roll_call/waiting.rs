@@ -117,6 +117,23 @@ fn silos_that_do_not_answer_become_suspects_of_the_call() {
 }
 
 #[test]
+fn where_a_third_is_silent_and_others_answer_nobody_waits_for_the_silent() {
+    // When the others were first asked about all that are silent.
+    let asked_at = |n: u8, down: u8| {
+        let mut c = Calling::new(n).crash(n - down + 1..=n);
+        c.lost([n]);
+        let all = usize::from(down);
+        let round = c.rounds.iter().find(|(_, named)| named.len() == all);
+        round.unwrap().0 - secs(3)
+    };
+    let (soon, late) = (ms(1_500) / 4, ms(1_500) * 3 / 4);
+    assert!(asked_at(25, 8) < late && asked_at(25, 8) >= soon, "a third");
+    assert!(asked_at(25, 7) >= late, "less than a third");
+    assert!(asked_at(25, 21) < late, "one in eight answers");
+    assert!(asked_at(25, 22) >= late, "less than one in eight");
+}
+
+#[test]
 fn silent_silos_are_no_suspects_while_others_reach_all_suspects() {
     let mut c = Calling::new(9).crash([7, 8]).split(1..=4, &[9]);
     assert_eq!(c.lost([9]), silos([]));
