@@ -39,10 +39,11 @@ async fn a_deleted_file_is_reported_and_nothing_is_written() {
     );
     assert!(!place.path().exists());
     // A client that starts now finds no table, and `initialize` creates another one.
-    assert_eq!(
-        read_kind(&place.open().await).await,
-        TableErrorKind::NotInitialized
-    );
+    let table_of_a_client = place.open().await;
+    let missing = table_of_a_client.read(&ReadRequest::all()).await;
+    let missing = missing.unwrap_err();
+    assert_eq!(missing.kind(), TableErrorKind::NotInitialized);
+    assert!(missing.to_string().contains("no such file"), "{missing}");
     initialize(&table).await.unwrap();
     assert_eq!(
         read_with(&table, &token).await.unwrap_err(),

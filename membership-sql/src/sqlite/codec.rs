@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use membership_core::{
-    Heartbeat, Operation, TableError, VersionRow, VersionToken, missing_version_row,
-    stored_version_row,
+    Heartbeat, Operation, TableError, TableErrorKind, VersionRow, VersionToken,
+    missing_version_row, stored_version_row,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use super::STORE;
-use super::error::from_sqlite;
+use super::error::{error, from_sqlite};
 use crate::shared::{DecodeCache, heartbeat};
 
 /// Executes a statement; the answer is the number of changed rows.
@@ -115,4 +115,12 @@ pub(super) fn no_version(
 /// The error for missing tables.
 pub(super) fn no_tables(known: Option<&VersionToken>) -> TableError {
     missing_version_row(None, known, Operation::Read, STORE)
+}
+
+/// The error for a missing file.
+pub(super) fn no_file(known: Option<&VersionToken>) -> TableError {
+    match known {
+        None => error(TableErrorKind::NotInitialized, "there is no such file"),
+        known => no_tables(known),
+    }
 }

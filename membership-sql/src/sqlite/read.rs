@@ -10,7 +10,7 @@ use rusqlite::Transaction;
 
 use super::STORE;
 use super::codec::{
-    StoredVersion, first, heartbeat_at, no_tables, no_version, stored_version, text,
+    StoredVersion, first, heartbeat_at, no_file, no_tables, no_version, stored_version, text,
 };
 use super::error::from_sqlite;
 use super::session::{Cache, File, Session, reading};
@@ -21,7 +21,7 @@ pub(super) fn read(session: &mut Session, request: &ReadRequest) -> Result<ReadA
         session.close()?;
     }
     let Some((file, cache)) = session.file()? else {
-        return Err(no_tables(known));
+        return Err(no_file(known));
     };
     let tx = reading(&file.conn)?;
     let row = usable(&tx, file, &cluster, cache, known)?.row;
@@ -43,7 +43,7 @@ pub(super) fn read_row(
 ) -> Result<RowRead, TableError> {
     let (cluster, key) = (session.cluster.clone(), silo.row_key());
     let Some((file, cache)) = session.file()? else {
-        return Err(no_tables(known));
+        return Err(no_file(known));
     };
     let tx = reading(&file.conn)?;
     let version = usable(&tx, file, &cluster, cache, known)?;
