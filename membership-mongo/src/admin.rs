@@ -20,7 +20,7 @@ impl Inner {
                 return self.usable(Some(table), None).map(drop);
             }
             let foreign = self
-                .query(commands.foreign_document(self.concern(true)))
+                .find_with(true, |concern| commands.foreign_document(concern))
                 .await?;
             let foreign = foreign
                 .get_document("cursor")

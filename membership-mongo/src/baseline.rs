@@ -41,11 +41,9 @@ impl Baseline for MongoBaseline {
     }
 
     async fn read(&self) -> Result<(), TableError> {
-        let command = self.0.commands.baseline_read(self.0.concern(false));
-        self.0
-            .run(Operation::ReadRow, self.0.query(command))
-            .await
-            .map(drop)
+        let inner = &self.0;
+        let read = inner.find_with(false, |concern| inner.commands.baseline_read(concern));
+        inner.run(Operation::ReadRow, read).await.map(drop)
     }
 
     async fn remove(&self) -> Result<(), TableError> {

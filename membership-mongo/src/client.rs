@@ -16,7 +16,7 @@ use membership_provider::{Replaceable, Secrets, SnapshotCache, install_crypto_pr
 use mongodb::bson::{Bson, Document, Timestamp, doc};
 use tokio::time::{Instant, timeout};
 
-use crate::commands::{Commands, Concern};
+use crate::commands::{Commands, Concern, config_version, hello, sole_primary};
 use crate::config::MongoConfig;
 use crate::error::{Refusal, SET_IS_MISSING, error, from_client, unconfirmed};
 use crate::keys::Keys;
@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     address: String,
     secrets: Secrets,
     pub(crate) deployment: Deployment,
+    /// The configuration of a set in which only one member can be the primary.
+    sole: Mutex<Option<i64>>,
     /// The newest time that an answer carried: later reads must not be older.
     newest: Mutex<Option<Timestamp>>,
     pub(crate) cache: SnapshotCache,
@@ -89,12 +91,12 @@ impl Inner {
             address,
             secrets,
             deployment: Deployment::Set,
+            sole: Mutex::default(),
             newest: Mutex::default(),
             cache: SnapshotCache::default(),
             orphans: Mutex::default(),
         };
-        let hello = inner.send("admin", doc! { "hello": 1 }).await;
-        inner.deployment = inner.deployment_of(&hello.map_err(TableError::of_a_read)?)?;
+        inner.deployment = inner.ask().await?;
         if inner.deployment == Deployment::Standalone && !inner.config.may_be_standalone() {
             let message = format!(
                 "{} is a standalone server: a crash may take back commits that others have read. Make it a \
@@ -104,6 +106,14 @@ impl Inner {
             return Err(error(Kind::Configuration, message));
         }
         Ok(inner)
+    }
+
+    /// Asks the primary what it is.
+    async fn ask(&self) -> Result<Deployment, TableError> {
+        let answer = self.send("admin", hello()).await;
+        let answer = answer.map_err(TableError::of_a_read)?;
+        *self.sole.lock().unwrap_or_else(PoisonError::into_inner) = sole_primary(&answer);
+        self.deployment_of(&answer)
     }
 
     fn deployment_of(&self, hello: &Document) -> Result<Deployment, TableError> {
@@ -132,7 +142,11 @@ impl Inner {
             (_, Recency::MonotonicPerClient) if !barrier => {
                 Concern::Majority(*self.newest.lock().unwrap_or_else(PoisonError::into_inner))
             }
-            _ => Concern::Linearizable,
+            _ => self
+                .sole
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .map_or(Concern::Linearizable, Concern::Sole),
         }
     }
 
@@ -179,6 +193,31 @@ impl Inner {
     pub(crate) async fn query(&self, command: Document) -> Result<Document, TableError> {
         let answer = self.send(self.config.database_name(), command).await;
         answer.map_err(TableError::of_a_read)
+    }
+
+    /// Sends a command that reads the table as recently as asked for.
+    ///
+    /// # Errors
+    /// Never `OutcomeUnknown`.
+    pub(crate) async fn find_with(
+        &self,
+        barrier: bool,
+        command: impl Fn(Concern) -> Document,
+    ) -> Result<Document, TableError> {
+        let concern = self.concern(barrier);
+        let answer = self.query(command(concern)).await;
+        let Concern::Sole(config) = concern else {
+            return answer;
+        };
+        match answer {
+            Ok(answer) if config_version(&answer) == Some(config) => Ok(answer),
+            Err(e) if e.kind() != Kind::Configuration => Err(e),
+            // The set was changed, so another member may be the primary now.
+            _ => {
+                self.ask().await?;
+                self.query(command(Concern::Linearizable)).await
+            }
+        }
     }
 
     /// Sends a command that writes.

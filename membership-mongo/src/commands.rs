@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use membership_core::encoding::LAYOUT;
 use membership_core::{
-    CommitRequest, RECENT_COMMITS, Recency, RowChange, TableError, VersionRow, VersionToken,
+    CommitRequest, RECENT_COMMITS, RowChange, TableError, VersionRow, VersionToken,
 };
 use mongodb::bson::{Bson, Document, Timestamp, doc};
 
@@ -30,6 +30,9 @@ pub(crate) enum Concern {
     Linearizable,
     /// What a majority has, and not older than this time.
     Majority(Option<Timestamp>),
+    /// What the only member that can be the primary has in its journal. That is as recent as
+    /// `Linearizable` if its set still has the configuration of this version.
+    Sole(i64),
     /// What the only server has.
     Local,
 }
@@ -50,13 +53,24 @@ pub(crate) enum Want<'a> {
     Heartbeats,
 }
 
-impl From<Recency> for Concern {
-    fn from(reads: Recency) -> Self {
-        match reads {
-            Recency::Linearizable => Self::Linearizable,
-            Recency::MonotonicPerClient => Self::Majority(None),
-        }
-    }
+/// Asks a server to add to its answer what it knows of its set at that moment.
+const SET_STATE: &str = "$replData";
+
+/// Asks a server what it is.
+pub(crate) fn hello() -> Document {
+    doc! { "hello": 1, SET_STATE: 1 }
+}
+
+/// The version of the set's configuration at the time of this answer.
+pub(crate) fn config_version(answer: &Document) -> Option<i64> {
+    let state = answer.get_document(SET_STATE).ok()?;
+    state.get_i64("configVersion").ok()
+}
+
+/// The same, if only one member of that configuration can be the primary.
+pub(crate) fn sole_primary(hello: &Document) -> Option<i64> {
+    let hosts = hello.get_array("hosts").ok()?;
+    config_version(hello).filter(|_| hosts.len() == 1)
 }
 
 impl Commands {
@@ -72,13 +86,17 @@ impl Commands {
     }
 
     fn find(&self, filter: Document, concern: Concern) -> Document {
-        let concern = match concern {
+        let level = match concern {
             Concern::Linearizable => doc! { "level": "linearizable" },
-            Concern::Majority(None) => doc! { "level": "majority" },
+            Concern::Majority(None) | Concern::Sole(_) => doc! { "level": "majority" },
             Concern::Majority(Some(time)) => doc! { "level": "majority", "afterClusterTime": time },
             Concern::Local => doc! { "level": "local" },
         };
-        doc! { "find": &self.collection, "filter": filter, "limit": 2, "readConcern": concern, "maxTimeMS": self.millis() }
+        let mut command = doc! { "find": &self.collection, "filter": filter, "limit": 2, "readConcern": level, "maxTimeMS": self.millis() };
+        if matches!(concern, Concern::Sole(_)) {
+            command.insert(SET_STATE, 1);
+        }
+        command
     }
 
     /// Reads both documents in one request, as far as they are needed.

@@ -130,18 +130,14 @@ impl Inner {
 
     /// Reads the documents.
     pub(crate) async fn find(&self, want: Want<'_>, barrier: bool) -> Result<Found, TableError> {
-        let concern = self.concern(barrier);
         let mut found = Found::default();
-        let cursor = self.sort(
-            self.query(self.commands.read(want, concern)).await?,
-            &mut found,
-        )?;
+        let read = |want| self.find_with(barrier, move |with| self.commands.read(want, with));
+        let cursor = self.sort(read(want).await?, &mut found)?;
         if cursor != 0 {
             // Both together are too large for one answer. The second one alone is not.
             let _ = self.query(self.commands.close_cursor(cursor)).await;
             if found.heartbeats.is_none() {
-                let command = self.commands.read(Want::Heartbeats, concern);
-                self.sort(self.query(command).await?, &mut found)?;
+                self.sort(read(Want::Heartbeats).await?, &mut found)?;
             }
         }
         Ok(found)

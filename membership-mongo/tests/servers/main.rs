@@ -3,6 +3,7 @@
 
 mod failover;
 mod heartbeats;
+mod recency;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;

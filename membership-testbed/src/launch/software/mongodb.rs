@@ -162,9 +162,6 @@ fn settings(options: &Options) -> Vec<String> {
         "--setParameter",
         "diagnosticDataCollectionEnabled=false",
     ];
-    // A linearizable read waits for the next write of the journal. In a set of one member no other
-    // member speeds that up.
-    settings.extend(["--journalCommitInterval", "2"]);
     if makes_its_set(options) {
         settings.extend(["--oplogSize", "64", "--replSet", SET]);
     }
