@@ -24,6 +24,9 @@ pub(crate) enum Verdict {
     PassThenCut,
 }
 
+/// How much of a request's first line is remembered: a path, and no header with a secret.
+const LINE: usize = 120;
+
 /// One connection.
 #[derive(Debug, Default)]
 struct Connection {
@@ -46,6 +49,8 @@ struct Connection {
     cut_due: bool,
     /// The client has closed it, and the server still works on its request.
     client_gone: bool,
+    /// How its newest request begins.
+    begins: String,
 }
 
 #[derive(Debug)]
@@ -138,6 +143,30 @@ impl Exchanges {
         self.connections
             .values()
             .any(|c| (c.awaiting || c.delayed) && !c.ignored && !c.muted)
+    }
+
+    /// How the requests begin whose answer is still due.
+    pub fn open_requests(&self) -> Vec<String> {
+        let is_open = |c: &&Connection| (c.awaiting || c.delayed) && !c.ignored && !c.muted;
+        let open = self.connections.values().filter(is_open);
+        open.map(|connection| connection.begins.clone()).collect()
+    }
+
+    /// Remembers how a request begins: its first line if that is text, else its first bytes. Bytes
+    /// that continue a request change nothing.
+    pub fn begins(&mut self, id: u64, bytes: &[u8]) {
+        if let Some(connection) = self.connections.get_mut(&id).filter(|c| !c.awaiting) {
+            let line = bytes.split(|b| b"\r\n".contains(b)).next().unwrap_or(bytes);
+            let line = line.get(..LINE).unwrap_or(line);
+            connection.begins = match line.iter().all(|b| (b' '..=b'~').contains(b)) {
+                true if line.len() > 3 => format!("`{}`", String::from_utf8_lossy(line)),
+                _ => format!(
+                    "{} bytes, {:02x?}",
+                    bytes.len(),
+                    bytes.get(..16).unwrap_or(bytes)
+                ),
+            };
+        }
     }
 
     /// Ends the newest exchange if no client waits for its answer.

@@ -202,6 +202,9 @@ async fn pump(
                 let verdict = if is_handshake {
                     exchanges.handshake(connection.id, way)
                 } else {
+                    if way == Way::Requests {
+                        exchanges.begins(connection.id, bytes);
+                    }
                     exchanges.passes(connection.id, way, bytes.len())
                 };
                 (verdict, exchanges.fired())

@@ -207,6 +207,13 @@ impl Proxy {
         self.0.shared.state().exchanges.under_way()
     }
 
+    /// How the requests begin that wait for their answers: the first line if that is text, else the
+    /// first bytes. For messages of tests; it may contain what a client sends first.
+    #[must_use]
+    pub fn open_requests(&self) -> Vec<String> {
+        self.0.shared.state().exchanges.open_requests()
+    }
+
     /// Waits until the proxy holds bytes of a client's exchange, at most this long. Returns whether
     /// it does; monitoring does not count.
     pub async fn holds(&self, at_most: Duration) -> bool {

@@ -12,6 +12,8 @@ use crate::{RoundTrips, Stop};
 
 pub(in crate::cases) const CASES: &[Case] = &[case!(round_trips:)];
 
+/// How long a request may stay open after the answer to its operation.
+const STAYS_OPEN: Duration = Duration::from_secs(1);
 /// How often each operation is counted; the largest count is used.
 const TIMES: usize = 5;
 
@@ -30,6 +32,10 @@ async fn round_trips(cx: Cx) -> Verdict {
         count(&route, "delete", route.table.delete()).await?.1,
     );
     cx.counted(counted);
+    must!(
+        counted.each().any(|(_, n)| n != Some(0)),
+        "the set-up is wrong: nothing of any operation passes through the proxy, so nothing can be counted"
+    );
     let promised = cx.backend().round_trips();
     for ((operation, promised), (_, counted)) in promised.each().zip(counted.each()) {
         must!(
@@ -142,6 +148,12 @@ async fn count<T>(
         .await?
         .map_err(|e| during(what.to_owned())(e.into()))?;
     tokio::time::sleep(Duration::from_millis(2)).await;
-    route.proxy.settled(Duration::from_secs(1)).await;
+    if !route.proxy.settled(STAYS_OPEN).await {
+        let open = route.proxy.open_requests().join(", ");
+        return Err(Stop::failed(format!(
+            "{what}: a request stays open for {STAYS_OPEN:?} after the answer, so round trips cannot be counted: {open}; if the \
+             client waits for news with it, let it begin before the count, or recognise it (`Store::monitoring`)"
+        )));
+    }
     Ok((answer, counter.so_far()))
 }

@@ -164,7 +164,17 @@ impl Client {
                 self.try_once(operation, Call::Nothing).await?;
             }
         }
-        self.try_once(operation, call).await
+        let answer = self.try_once(operation, call).await;
+        if self.flaw == Flaw::LeavesARequestOpen
+            && let Ok(mut waiting) = TcpStream::connect(self.address).await
+        {
+            let _ = waiting.write_all(b"listen to nobody\n").await;
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                drop(waiting);
+            });
+        }
+        answer
     }
 
     async fn done(&self, operation: Operation, call: Call) -> Result<(), TableError> {

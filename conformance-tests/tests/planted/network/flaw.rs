@@ -32,6 +32,8 @@ pub enum Flaw {
     LosesPermits,
     /// The client makes more round trips than it promises.
     MakesMoreRoundTrips,
+    /// After each operation the client asks for something that is never answered.
+    LeavesARequestOpen,
     /// The client does not use the proxy.
     BypassesTheProxy,
     /// A read that asks for a new connection uses the old one.
