@@ -8,13 +8,14 @@ use membership_core::{
     InitializeRequest, Operation, TableError, TableErrorKind as Kind, VersionRow,
 };
 
-use super::client::{Inner, Work};
+use super::client::Inner;
 use super::codec::Found;
 use super::columns::number;
 use super::connection::Connection;
 use super::error::{DUPLICATE_KEY, PRINT, code, error, from_mysql};
 use super::read::query;
 use super::sql::{self, text};
+use crate::shared::pool::{Link as _, Work};
 
 /// How many rows `delete` removes in one transaction.
 const BATCH: u64 = 1000;
@@ -26,7 +27,7 @@ pub(super) struct Delete;
 
 /// Looks first: if the cluster exists, nothing is written and nothing waits.
 #[async_trait]
-impl Work for Initialize<'_> {
+impl Work<Inner> for Initialize<'_> {
     type Answer = ();
     const OPERATION: Operation = Operation::Initialize;
 
@@ -120,7 +121,7 @@ async fn finish(connection: &mut Connection, statements: &[String]) -> Result<()
 /// continues, and other clients see that the cluster is being deleted. The transactions also lock
 /// the place of the version row: the cluster cannot be created again in the middle of a step.
 #[async_trait]
-impl Work for Delete {
+impl Work<Inner> for Delete {
     type Answer = ();
     const OPERATION: Operation = Operation::Delete;
 

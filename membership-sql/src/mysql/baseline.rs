@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use membership_core::{Baseline, Operation, TableError, TableErrorKind};
 use membership_provider::baseline::next_number;
 
-use super::client::{Inner, Work};
+use super::client::Inner;
 use super::connection::Connection;
 use super::error::error;
+use crate::shared::pool::{Client as _, Work};
 
 /// No cluster has this key: a key starts with `~~` only before a hash.
 const ROW: &str = "'~~baseline'";
@@ -18,7 +19,7 @@ pub(super) struct MysqlBaseline(pub(super) Arc<Inner>);
 
 impl MysqlBaseline {
     async fn execute(&self, statement: String) -> Result<u64, TableError> {
-        self.0.run(&self.0.writes, Statement(statement)).await
+        self.0.run(&self.0.pool.writes, Statement(statement)).await
     }
 }
 
@@ -66,7 +67,7 @@ impl Baseline for MysqlBaseline {
 struct Statement(String);
 
 #[async_trait]
-impl Work for Statement {
+impl Work<Inner> for Statement {
     type Answer = u64;
     const OPERATION: Operation = Operation::Commit;
 

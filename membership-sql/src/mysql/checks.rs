@@ -10,6 +10,7 @@ use super::error::{NO_SUCH_TABLE, PRINT, code, error, from_mysql};
 use super::schema::{TABLES, creation, names};
 use super::{STORE, procedure};
 use crate::shared::layout::check_marks;
+use crate::shared::pool::Link as _;
 
 /// Held while tables are created, so that concurrent clients find them. It is optional: it ends
 /// with the connection, and is not taken where connections are shared.

@@ -12,7 +12,7 @@ use membership_core::{
     TableError, TableErrorKind as Kind, VersionRow, missing_version_row,
 };
 
-use super::client::{Inner, Work};
+use super::client::Inner;
 use super::codec::Found;
 use super::columns::{number, text as column};
 use super::config::MysqlProcedure;
@@ -24,12 +24,13 @@ use super::error::{
 use super::read::tables_missing;
 use super::sql::{self, text};
 use super::{STORE, procedure};
+use crate::shared::pool::Work;
 use crate::shared::shown;
 
 pub(super) struct Commit<'a>(pub(super) &'a CommitRequest);
 
 #[async_trait]
-impl Work for Commit<'_> {
+impl Work<Inner> for Commit<'_> {
     type Answer = CommitOutcome;
     const OPERATION: Operation = Operation::Commit;
     const REPEATABLE: bool = false;

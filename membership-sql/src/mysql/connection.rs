@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use membership_core::{TableError, TableErrorKind as Kind};
 use membership_provider::install_crypto_provider;
 use mysql_async::prelude::Queryable;
@@ -19,6 +20,7 @@ use super::error::{NO_SUCH_TABLE, code, ends_connection, error, from_commit, fro
 use super::server::{
     Facts, IDLE_SECONDS, IS_MEMBER, VARIABLES, Variables, fresh_reads, replicas, settings,
 };
+use crate::shared::pool::Link;
 
 /// The answer to one statement.
 #[derive(Debug, Default)]
@@ -48,11 +50,9 @@ pub(super) struct Connection {
     /// Interrupted, or no longer useful.
     broken: bool,
     /// Whether the operation under way has sent something whose outcome is unknown.
-    pub(super) in_doubt: Arc<AtomicBool>,
-    /// How often connections had been found broken when this one was opened.
-    pub(super) generation: u64,
+    in_doubt: Arc<AtomicBool>,
     /// When it was last used.
-    pub(super) used: Instant,
+    used: Instant,
     /// Whether the tables exist and are ours, as far as it is known.
     pub(super) known_tables: bool,
     /// Whether the procedure exists and may be called.
@@ -80,13 +80,32 @@ impl Drop for Connection {
     }
 }
 
+#[async_trait]
+impl Link for Connection {
+    fn is_usable(&self) -> bool {
+        !self.broken
+    }
+
+    fn idle(&self) -> Duration {
+        self.used.elapsed()
+    }
+
+    async fn answers(&mut self) -> bool {
+        self.send("DO 0").await.is_ok()
+    }
+
+    fn begins(&mut self, in_doubt: Arc<AtomicBool>) {
+        self.in_doubt = in_doubt;
+    }
+}
+
 impl Connection {
     /// Connects, sets the session settings that we rely on, and refuses a server that cannot be
     /// used.
     ///
     /// # Errors
     /// `Unavailable`, also for a read-only server; `PermissionDenied`; `Configuration`.
-    pub(super) async fn open(config: &MysqlConfig, generation: u64) -> Result<Self, TableError> {
+    pub(super) async fn open(config: &MysqlConfig) -> Result<Self, TableError> {
         install_crypto_provider();
         let mut tls = config.tls() != MysqlSslMode::Disabled;
         let conn = match Conn::new(config.opts(tls)).await {
@@ -102,7 +121,6 @@ impl Connection {
             conn: Some(conn.map_err(|e| refused(e, tls))?),
             broken: false,
             in_doubt: Arc::default(),
-            generation,
             used: Instant::now(),
             known_tables: false,
             has_procedure: false,
@@ -152,11 +170,6 @@ impl Connection {
         let (show, any) = replicas(self.mariadb);
         let shown = self.begin(show).await;
         shown.map_or(true, |sets| sets.last().is_none_or(|set| any(&set.rows)))
-    }
-
-    /// Whether it may be used again.
-    pub(super) const fn is_usable(&self) -> bool {
-        !self.broken
     }
 
     /// It must not be used again.

@@ -5,7 +5,7 @@ use mysql_async::{DriverError, Error, ServerError};
 
 use super::STORE;
 
-/// An error of this store. [`Inner::run`](super::client::Inner::run) names the operation.
+/// An error of this store. [`Client::run`](crate::shared::pool::Client::run) names the operation.
 pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }

@@ -7,7 +7,7 @@ use membership_core::{
 };
 
 use super::STORE;
-use super::client::{Inner, Work};
+use super::client::Inner;
 use super::codec::no_primary;
 use super::columns::{number, text as column};
 use super::connection::Connection;
@@ -15,6 +15,7 @@ use super::error::{code, error, from_commit};
 use super::read::tables_missing;
 use super::server::is_read_only;
 use super::sql::{READ_COMMITTED, text};
+use crate::shared::pool::Work;
 
 pub(super) struct Heartbeat<'a>(pub(super) &'a HeartbeatWrite);
 
@@ -23,7 +24,7 @@ fn missing() -> TableError {
 }
 
 #[async_trait]
-impl Work for Heartbeat<'_> {
+impl Work<Inner> for Heartbeat<'_> {
     type Answer = ();
     const OPERATION: Operation = Operation::UpdateIAmAlive;
 

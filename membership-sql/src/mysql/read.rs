@@ -6,11 +6,12 @@ use membership_core::{
     VersionToken,
 };
 
-use super::client::{Inner, Work};
+use super::client::Inner;
 use super::codec::Found;
 use super::connection::{Connection, Failure};
 use super::error::{NO_SUCH_TABLE, code, error};
 use super::sql;
+use crate::shared::pool::Work;
 
 pub(super) struct Read<'a>(pub(super) &'a ReadRequest);
 pub(super) struct ReadRow<'a>(
@@ -19,7 +20,7 @@ pub(super) struct ReadRow<'a>(
 );
 
 #[async_trait]
-impl Work for Read<'_> {
+impl Work<Inner> for Read<'_> {
     type Answer = ReadAnswer;
     const OPERATION: Operation = Operation::Read;
 
@@ -64,7 +65,7 @@ impl Work for Read<'_> {
 }
 
 #[async_trait]
-impl Work for ReadRow<'_> {
+impl Work<Inner> for ReadRow<'_> {
     type Answer = RowRead;
     const OPERATION: Operation = Operation::ReadRow;
 

@@ -19,6 +19,7 @@ use super::config::SCHEMES;
 use super::heartbeat::Heartbeat;
 use super::read::{Read, ReadRow};
 use super::{MysqlConfig, STORE};
+use crate::shared::pool::Client as _;
 
 /// The membership table of one cluster in MySQL 8.0 or MariaDB 10.6, or newer ones.
 ///
@@ -89,7 +90,7 @@ impl MysqlTable {
     /// Closes both connections after the operations under way. A clone that is used later opens
     /// them again.
     pub async fn close(self) {
-        self.0.close().await;
+        self.0.pool.close().await;
     }
 
     /// The configuration of this table.
@@ -110,13 +111,13 @@ impl MembershipTable for MysqlTable {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.0.run(&self.0.writes, Initialize(request)).await
+        self.0.run(&self.0.pool.writes, Initialize(request)).await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         match request.new_connection {
             true => self.0.run_anew(Read(request)).await,
-            false => self.0.run(&self.0.reads, Read(request)).await,
+            false => self.0.run(&self.0.pool.reads, Read(request)).await,
         }
     }
 
@@ -125,21 +126,21 @@ impl MembershipTable for MysqlTable {
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
-        self.0.run(&self.0.reads, ReadRow(silo, known)).await
+        self.0.run(&self.0.pool.reads, ReadRow(silo, known)).await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&self.0.limits, STORE)?;
-        let outcome = self.0.run(&self.0.writes, Commit(request)).await;
+        let outcome = self.0.run(&self.0.pool.writes, Commit(request)).await;
         outcome.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.0.run(&self.0.reads, Heartbeat(write)).await
+        self.0.run(&self.0.pool.reads, Heartbeat(write)).await
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        self.0.run(&self.0.writes, Delete).await
+        self.0.run(&self.0.pool.writes, Delete).await
     }
 
     fn limits(&self) -> TableLimits {

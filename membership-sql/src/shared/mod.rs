@@ -1,7 +1,9 @@
-//! What the three stores share: decoded rows, and statements about the same tables.
+//! What the stores share: decoded rows, and statements about the same tables.
 
 mod cache;
 pub(crate) mod layout;
+#[cfg(feature = "mysql")]
+pub(crate) mod pool;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod primary;
 
