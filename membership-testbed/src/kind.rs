@@ -30,6 +30,8 @@ pub enum Kind {
     ZooKeeper,
     /// Apache Cassandra: one node.
     Cassandra,
+    /// SQL Server: only as a container, or a server of yours.
+    SqlServer,
 }
 
 impl Kind {
@@ -46,6 +48,7 @@ impl Kind {
         Self::Etcd,
         Self::ZooKeeper,
         Self::Cassandra,
+        Self::SqlServer,
     ];
 
     /// Its name on command lines, in folders and in reports: lower case, without spaces.
@@ -63,6 +66,7 @@ impl Kind {
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
             Self::Cassandra => "cassandra",
+            Self::SqlServer => "sqlserver",
         }
     }
 
@@ -84,6 +88,7 @@ impl Kind {
             Self::Etcd => &["MEMBERSHIP_TEST_ETCD_URL"],
             Self::ZooKeeper => &["MEMBERSHIP_TEST_ZOOKEEPER_URL", "MEMBERSHIP_TEST_ZK_URL"],
             Self::Cassandra => &["MEMBERSHIP_TEST_CASSANDRA_URL"],
+            Self::SqlServer => &["MEMBERSHIP_TEST_SQLSERVER_URL", "MEMBERSHIP_TEST_MSSQL_URL"],
         }
     }
 }
@@ -100,6 +105,7 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         // Providers, features and URL schemes have the name of the protocol.
         let name = match text {
+            "mssql" => "sqlserver",
             "mysql" => "mariadb",
             "azure-table" => "azurite",
             "zk" => "zookeeper",

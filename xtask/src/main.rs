@@ -8,6 +8,7 @@ mod servers;
 mod shape;
 mod status;
 mod test;
+mod versions;
 
 use std::fmt;
 use std::io::Write as _;
@@ -27,6 +28,7 @@ enum Xtask {
     Status(status::Status),
     Soak(test::Soak),
     Test(test::Test),
+    Versions(versions::Versions),
 }
 
 /// Why a command failed, in one message that says what to do.
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Xtask::NewProvider(command) => command.run(&root()),
         Xtask::Picture(command) => command.run(&root()),
         Xtask::Status(command) => command.run(&root()),
+        Xtask::Versions(command) => command.run(&root()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

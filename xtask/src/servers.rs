@@ -32,11 +32,12 @@ struct Names {
 }
 
 impl Names {
-    fn kinds(&self) -> &[Kind] {
+    fn kinds(&self) -> Vec<Kind> {
         if self.names.is_empty() {
-            Kind::ALL
+            let all = Kind::ALL.iter().copied();
+            all.filter(|kind| install::is_offered(*kind)).collect()
         } else {
-            &self.names
+            self.names.clone()
         }
     }
 }
@@ -45,12 +46,12 @@ impl Servers {
     /// Runs the command.
     pub fn run(&self, _: &Path) -> Result<(), Failure> {
         match &self.action {
-            Action::Install(names) => ready(names.kinds()),
+            Action::Install(names) => ready(&names.kinds()),
             Action::List => {
                 list();
                 Ok(())
             }
-            Action::Clean(names) => clean(names.kinds()),
+            Action::Clean(names) => clean(&names.kinds()),
         }
     }
 }

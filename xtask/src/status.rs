@@ -33,6 +33,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("memory", &["memory"]),
     ("sqlite", &["sqlite"]),
     ("postgres", &["postgres"]),
+    ("mssql", &["sqlserver"]),
     ("mysql", &["mariadb", "mysql"]),
     ("redis", &["redis", "valkey"]),
     ("dynamodb", &["dynamodb"]),
@@ -148,7 +149,7 @@ fn runs(folder: &Path) -> Result<Runs, Failure> {
     }
 }
 
-fn cells(line: &str) -> Vec<String> {
+pub fn cells(line: &str) -> Vec<String> {
     line.trim()
         .trim_matches('|')
         .split('|')
@@ -156,12 +157,12 @@ fn cells(line: &str) -> Vec<String> {
         .collect()
 }
 
-fn line(cells: &[String]) -> String {
+pub fn line(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
 /// Replaces the lines between the markers by the result of `change`.
-fn between(
+pub fn between(
     document: &str,
     begin: &str,
     change: impl Fn(&[&str]) -> Vec<String>,

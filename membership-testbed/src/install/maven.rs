@@ -14,19 +14,28 @@ const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-de
 pub(super) fn install(
     scratch: &Path,
     root: &Path,
-    (group, artifact, pinned): (&str, &str, &str),
+    all: &[(&str, &str, &str)],
     progress: Progress<'_>,
 ) -> Result<String, String> {
+    let Some(&(group, artifact, pinned)) = all.first() else {
+        return Err("no program is named".to_owned());
+    };
     output(Command::new("mvn").arg("--version"))?;
     progress(&format!(
         "downloading {group}:{artifact} {pinned} and its dependencies with Maven"
     ));
     let folder = scratch.join("maven");
     make(&folder)?;
+    let dependency = |(group, artifact, version): &(&str, &str, &str)| {
+        format!(
+            "    <dependency>\n      <groupId>{group}</groupId>\n      <artifactId>{artifact}</artifactId>\n      \
+             <version>{version}</version>\n    </dependency>\n"
+        )
+    };
+    let dependencies: String = all.iter().map(dependency).collect();
     let project = format!(
         "<project xmlns=\"http://maven.apache.org/POM/4.0.0\">\n  <modelVersion>4.0.0</modelVersion>\n  <groupId>server</groupId>\n  \
-         <artifactId>server</artifactId>\n  <version>1</version>\n  <packaging>pom</packaging>\n  <dependencies>\n    <dependency>\n      \
-         <groupId>{group}</groupId>\n      <artifactId>{artifact}</artifactId>\n      <version>{pinned}</version>\n    </dependency>\n  \
+         <artifactId>server</artifactId>\n  <version>1</version>\n  <packaging>pom</packaging>\n  <dependencies>\n{dependencies}  \
          </dependencies>\n</project>\n"
     );
     let path = folder.join("pom.xml");

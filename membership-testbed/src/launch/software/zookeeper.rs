@@ -70,17 +70,17 @@ impl Software for ZooKeeper {
         }
         let path = ground.run().join("zoo.cfg");
         file(&path, &config)?;
-        let jars: Vec<String> = JARS
+        let root = &ground.tree.root;
+        let jar = |jar: &&str| root.join(format!("usr/share/java/{jar}.jar"));
+        let mut jars: Vec<String> = JARS
             .iter()
-            .map(|jar| {
-                ground
-                    .tree
-                    .root
-                    .join(format!("usr/share/java/{jar}.jar"))
-                    .display()
-                    .to_string()
-            })
+            .map(|name| jar(name).display().to_string())
             .collect();
+        // From Maven all archives are in one folder.
+        let own = root.join("lib");
+        if own.is_dir() {
+            jars = vec![own.join("*").display().to_string()];
+        }
         let mut command = Command::new("java");
         ground.environment(&mut command);
         // A test's server is small and starts fast; the optimising compiler would take processor

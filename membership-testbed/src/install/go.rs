@@ -1,0 +1,44 @@
+//! Builds servers that are Go modules. The module proxy's checksums are checked by `go` itself.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::{Progress, make, output};
+
+/// Builds a program that calls the module into the folder's `bin`; returns the version.
+pub(super) fn install(
+    scratch: &Path,
+    root: &Path,
+    (module, pinned): (&str, &str),
+    (package, call, program): (&str, &str, &str),
+    progress: Progress<'_>,
+) -> Result<String, String> {
+    progress(&format!("building {module} {pinned} with Go"));
+    let folder = scratch.join("go");
+    make(&folder)?;
+    let written = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+    };
+    written(
+        "go.mod",
+        &format!("module server\n\ngo 1.23\n\nrequire {module} {pinned}\n"),
+    )?;
+    let main = format!(
+        "package main\n\nimport (\n\t\"os\"\n\n\t\"{package}\"\n)\n\nfunc main() {{\n\t{call}\n}}\n"
+    );
+    written("main.go", &main)?;
+    let go = |arguments: &[&str]| {
+        let mut go = Command::new("go");
+        go.current_dir(&folder)
+            .env("CGO_ENABLED", "0")
+            .args(arguments);
+        output(&mut go).map_err(|why| format!("{module} {pinned} cannot be built ({why})"))
+    };
+    go(&["mod", "tidy"])?;
+    make(&root.join("bin"))?;
+    let place = root.join("bin").join(program);
+    go(&["build", "-trimpath", "-o", &place.to_string_lossy(), "."])?;
+    Ok(pinned.trim_start_matches('v').to_owned())
+}
