@@ -328,6 +328,7 @@ fn a_store_that_is_not_there_or_not_built_in_shows_no_password() {
         "dynamodb": "dynamodb://user:hunter2x@eu-west-1/table?endpoint=http://127.0.0.1:1",
         "etcd": "etcd://user:hunter2x@127.0.0.1:1",
         "mongodb": "mongodb://user:hunter2x@127.0.0.1:1",
+        "mssql": "mssql://user:hunter2x@127.0.0.1:1/membership",
         "mysql": "mysql://user:hunter2x@127.0.0.1:1/membership",
         "postgres": "postgres://user:hunter2x@127.0.0.1:1/membership",
         "redis": "redis://user:hunter2x@127.0.0.1:1",
@@ -422,6 +423,21 @@ fn the_schema_is_printed_where_there_is_one() {
             printed.contains("CREATE TABLE")
                 && printed.contains("membership_")
                 && !printed.contains("hunter2"),
+            "{printed}"
+        );
+    }
+    #[cfg(feature = "mssql")]
+    {
+        let printed = place
+            .run(&[
+                "schema",
+                "--table",
+                "mssql://nobody:hunter2@nowhere.invalid/app",
+            ])
+            .expect(0)
+            .out;
+        assert!(
+            printed.contains("CREATE TABLE membership_version") && !printed.contains("hunter2"),
             "{printed}"
         );
     }

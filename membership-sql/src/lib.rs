@@ -5,6 +5,7 @@
 //!   store is named.
 //! * `PostgresTable` (feature `postgres`).
 //! * `MysqlTable` (feature `mysql`): MySQL and MariaDB.
+//! * `MssqlTable` (feature `mssql`): SQL Server and Azure SQL.
 //!
 //! ```
 //! use membership_core::{
@@ -32,15 +33,26 @@
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "mssql")]
+mod mssql;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "mssql"
+))]
 mod shared;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+#[cfg(feature = "mssql")]
+pub use mssql::{
+    MssqlConfig, MssqlEncryption, MssqlTable, MssqlTokenSource, provider as mssql_provider,
+};
 #[cfg(feature = "mysql")]
 pub use mysql::{
     MysqlConfig, MysqlProcedure, MysqlSslMode, MysqlTable, provider as mysql_provider,

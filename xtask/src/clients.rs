@@ -30,6 +30,7 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("sqlite", &["rusqlite", "libsqlite3-sys"]),
     ("redis", &["redis"]),
     ("postgres", &["tokio-postgres"]),
+    ("mssql", &["tiberius"]),
     ("mysql", &["mysql_async"]),
     ("dynamodb", &["aws-sdk-dynamodb"]),
     // It has no client crate: the provider itself sends requests over HTTP, as others do.

@@ -42,6 +42,10 @@ const PROVIDERS: &[(&str, &[&str])] = &[
         &["connection", "scripts", "topology"],
     ),
     (
+        "membership-sql/src/mssql",
+        &["checks", "connection", "schema", "sql"],
+    ),
+    (
         "membership-sql/src/mysql",
         &[
             "checks",

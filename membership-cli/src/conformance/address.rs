@@ -5,10 +5,11 @@
 use std::net::SocketAddr;
 
 /// Schemes of stores with one server at the address, with the default port.
-const PLAIN: [(&str, u16); 5] = [
+const PLAIN: [(&str, u16); 6] = [
     ("redis", 6379),
     ("postgres", 5432),
     ("postgresql", 5432),
+    ("mssql", 1433),
     ("mysql", 3306),
     ("mariadb", 3306),
 ];

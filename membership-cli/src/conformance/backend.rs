@@ -241,6 +241,7 @@ fn not_applicable(
         "sqlite",
         "redis",
         "postgres",
+        "mssql",
         "mysql",
         "zookeeper",
     ]

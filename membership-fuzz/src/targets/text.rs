@@ -100,6 +100,7 @@ pub(super) const URL: Target = Target {
             "sqlite:///var/lib/cluster.db?operation_timeout=3s",
             "postgres://ops:p%40ss@a.example:5433,[::1]/app?pooler&operation_timeout=3s",
             "mysql://ops:word@10.0.0.7/app?tls=require",
+            "mssql://ops:word@10.0.0.7/app?encrypt=strict",
             "rediss://:word@10.0.0.7:6379/3?prefix=x",
             "redis+sentinel://a:26379,b:26379/0?master=m",
             "dynamodb://key:word@us-east-1/membership?endpoint=http://127.0.0.1:8000",

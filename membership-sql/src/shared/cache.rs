@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use membership_core::{Row, Rows, Snapshot, TableError, VersionRow};
 use membership_provider::decode_row;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "mssql"))]
 use membership_provider::merge_rows;
 
 /// `K` is what a version row is stored as.
@@ -72,7 +72,7 @@ impl<K: Clone + PartialEq> DecodeCache<K> {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "mssql"))]
 impl<K: Clone + PartialEq> DecodeCache<K> {
     /// The rows with these keys and texts.
     pub(crate) fn merge<T: AsRef<str>, B: AsRef<str>>(&self, stored: &[(T, B)]) -> Rows {

@@ -2,17 +2,17 @@
 
 mod cache;
 pub(crate) mod layout;
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "mysql", feature = "mssql"))]
 pub(crate) mod pool;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "mssql"))]
 mod primary;
 
 pub(crate) use cache::DecodeCache;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "mssql"))]
 pub(crate) use primary::{Doubts, Replicas, guarantees};
 
 /// An unsigned number as a column; ours end at 2^53.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mssql"))]
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

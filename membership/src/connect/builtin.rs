@@ -21,6 +21,8 @@ pub(super) fn providers() -> Vec<Arc<dyn Provider>> {
         Arc::new(membership_etcd::provider()),
         #[cfg(feature = "mongodb")]
         Arc::new(membership_mongo::provider()),
+        #[cfg(feature = "mssql")]
+        Arc::new(membership_sql::mssql_provider()),
         #[cfg(feature = "mysql")]
         Arc::new(membership_sql::mysql_provider()),
         #[cfg(feature = "postgres")]

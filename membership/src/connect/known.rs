@@ -22,6 +22,7 @@ pub(super) const KNOWN: &[Known] = &[
     provided("sqlite"),
     provided("postgres"),
     provided_by("postgresql", "postgres"),
+    provided("mssql"),
     provided("mysql"),
     provided("redis"),
     provided_by("rediss", "redis"),

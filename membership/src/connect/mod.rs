@@ -21,6 +21,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `sqlite:path` | one file, shared by the processes of one machine | `sqlite` |
 /// | `postgres://`, `postgresql://` | PostgreSQL 12 or newer | `postgres` |
 /// | `mysql://` | MySQL 8.0, MariaDB 10.6, or newer | `mysql` |
+/// | `mssql://` | SQL Server 2016 or newer, Azure SQL | `mssql` |
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 /// | `dynamodb://region/table` | Amazon DynamoDB | `dynamodb` |
 /// | `consul://`, `consul+https://` | Consul 1.8 or newer | `consul` |

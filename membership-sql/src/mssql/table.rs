@@ -1,0 +1,155 @@
+//! The contract: one call per method.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use membership_core::{
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite,
+    InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError,
+    TableLimits, VersionToken,
+};
+use membership_provider::{Provider, StoreProvider};
+
+use super::admin::{Delete, Initialize};
+use super::baseline::MssqlBaseline;
+use super::client::{Inner, LIMITS};
+use super::commit::Commit;
+use super::config::SCHEMES;
+use super::heartbeat::Heartbeat;
+use super::read::{Read, ReadRow};
+use super::{MssqlConfig, STORE};
+use crate::shared::pool::Client as _;
+
+/// The membership table of one cluster in SQL Server 2016 or newer, or Azure SQL.
+///
+/// Cheap to clone. All clones share two connections, which are closed after the last clone is
+/// dropped, or by [`close`](Self::close). Needs a tokio runtime.
+///
+/// * Every operation is one batch on the primary, in one round trip. A database that accepts no
+///   writes is refused, also when it stops to accept them later.
+/// * Every operation ends within the configured time. A commit whose answer was lost is
+///   `OutcomeUnknown`; every other operation that ends by time, by a deadlock or by a lock was
+///   certainly not applied.
+/// * Whether reads are linearizable and commits survive depends on the database's settings and
+///   availability group: see [`guarantees`](MembershipTable::guarantees).
+///
+/// Cancellation: dropping a future closes the connection that it used, so that its answer is not
+/// taken for another one's. The server then ends the batch, before or after its COMMIT.
+///
+/// ```no_run
+/// use membership_core::{ClusterKey, InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
+/// use membership_sql::{MssqlConfig, MssqlTable};
+///
+/// # async fn example() -> Result<(), membership_core::TableError> {
+/// let config = MssqlConfig::new("db.example", "app")
+///     .user("silo")
+///     .password(std::env::var("DB_PASSWORD").unwrap_or_default());
+/// let table = MssqlTable::connect(config, "billing/blue".parse().expect("a cluster name")).await?;
+/// let cluster_key = ClusterKey::new([9; 32]); // random
+/// let request = InitializeRequest::new(TableId::new(0x5eed), SharedSettings::default(), cluster_key);
+/// table.initialize(&request).await?;
+/// let answer = table.read(&ReadRequest::all()).await?;
+/// # let _ = answer; Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MssqlTable(Arc<Inner>);
+
+/// Opens tables by connection string: `mssql:`.
+/// Its schema is the batch that creates the tables.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, MssqlConfig::from_url, MssqlTable::connect)
+        .with_schema(|_config| MssqlConfig::schema_sql())
+}
+
+impl fmt::Debug for MssqlTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MssqlTable")
+            .field("cluster", &self.0.cluster.to_string())
+            .field("config", &self.0.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MssqlTable {
+    /// Connects to the server, and refuses one that cannot be used. Missing tables are not an error
+    /// and are not created: that is for `initialize`. Writes nothing.
+    ///
+    /// # Errors
+    /// `Configuration` (an old server, no such database, a database that loses commits where that is
+    /// refused), `PermissionDenied`, `Busy`, `Unavailable` (also a secondary), `ForeignTable`,
+    /// `NewerLayout`, `Damaged`.
+    pub async fn connect(config: MssqlConfig, cluster: ClusterName) -> Result<Self, TableError> {
+        Ok(Self(Arc::new(Inner::connect(config, cluster).await?)))
+    }
+
+    /// Closes both connections after the operations under way. A clone that is used later opens
+    /// them again.
+    pub async fn close(self) {
+        self.0.pool.close().await;
+    }
+
+    /// The configuration of this table.
+    #[must_use]
+    pub fn config(&self) -> &MssqlConfig {
+        &self.0.config
+    }
+}
+
+#[async_trait]
+impl MembershipTable for MssqlTable {
+    fn store(&self) -> &'static str {
+        STORE
+    }
+
+    fn cluster(&self) -> &ClusterName {
+        &self.0.cluster
+    }
+
+    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
+        self.0.run(&self.0.pool.writes, Initialize(request)).await
+    }
+
+    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        match request.new_connection {
+            true => self.0.run_anew(Read(request)).await,
+            false => self.0.run(&self.0.pool.reads, Read(request)).await,
+        }
+    }
+
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        self.0.run(&self.0.pool.reads, ReadRow(silo, known)).await
+    }
+
+    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        request.validate(&LIMITS, STORE)?;
+        let outcome = self.0.run(&self.0.pool.writes, Commit(request)).await;
+        outcome.map_err(|e| e.of_commit(request.attempt))
+    }
+
+    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+        self.0.run(&self.0.pool.reads, Heartbeat(write)).await
+    }
+
+    async fn delete(&self) -> Result<(), TableError> {
+        self.0.run(&self.0.pool.writes, Delete).await
+    }
+
+    fn limits(&self) -> TableLimits {
+        LIMITS
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.0.guarantees()
+    }
+
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
+        Some(Box::new(MssqlBaseline(Arc::clone(&self.0))))
+    }
+}
