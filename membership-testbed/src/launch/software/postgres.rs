@@ -24,7 +24,6 @@ impl Software for Postgres {
             "UTF8",
             "--locale=C",
             "--no-sync",
-            "--no-instructions",
         ]);
         // Over the socket in its folder it requires no password; the readiness check uses that.
         command.arg("--auth-local=trust");
