@@ -398,6 +398,29 @@ async fn every_flaw_of_a_networked_table_is_caught() {
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }
 
+/// The failure names what stays open, and says that the set-up is wrong where nothing is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_counted_is_named() {
+    for (flaw, named) in [
+        (
+            Flaw::LeavesARequestOpen,
+            "a request stays open for 1s after the answer, so round trips cannot be counted: `listen to nobody`",
+        ),
+        (
+            Flaw::BypassesTheProxy,
+            "the set-up is wrong: nothing of any operation passes through the proxy",
+        ),
+    ] {
+        let suite = quick(Suite::new(Networked::new(flaw)));
+        let report = suite.named("round_trips").run().await;
+        let text = report.to_string();
+        assert!(
+            report.failures().count() == 1 && text.contains(named),
+            "{flaw:?}: {text}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_document_store_without_a_fault_passes() {
     let report = quick(Suite::new(Faulty::new(Fault::None))).run().await;
@@ -427,29 +450,6 @@ const CONDITIONS: &[(Fault, &str, &str)] = &[
         "a_table_rolled_back_is_reported",
         "remove_if_unchanged removed",
     ),
-/// The failure names what stays open, and says that the set-up is wrong where nothing is counted.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_counted_is_named() {
-    for (flaw, named) in [
-        (
-            Flaw::LeavesARequestOpen,
-            "a request stays open for 1s after the answer, so round trips cannot be counted: `listen to nobody`",
-        ),
-        (
-            Flaw::BypassesTheProxy,
-            "the set-up is wrong: nothing of any operation passes through the proxy",
-        ),
-    ] {
-        let suite = quick(Suite::new(Networked::new(flaw)));
-        let report = suite.named("round_trips").run().await;
-        let text = report.to_string();
-        assert!(
-            report.failures().count() == 1 && text.contains(named),
-            "{flaw:?}: {text}"
-        );
-    }
-}
-
     (
         Fault::RemovesWhatIsNotThere,
         "a_wiped_table_is_reported",

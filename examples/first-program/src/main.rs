@@ -1,4 +1,5 @@
 //! The first program of the README.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
