@@ -81,6 +81,7 @@ impl Planted {
                 "_{}",
                 part.chars()
                     .filter(char::is_ascii_alphanumeric)
+                    .take(149)
                     .collect::<String>()
             )
         };
