@@ -22,7 +22,8 @@ pub struct Effort {
     pub rows: usize,
     /// Writers that compete for the version row. Default 8.
     pub writers: usize,
-    /// How long they compete. Default 3 s.
+    /// How long they compete. Default 12 s: longer than one may wait
+    /// ([`LONGEST_WAIT`](crate::contention::LONGEST_WAIT)).
     pub contention: Duration,
     /// Rows of the table that is read while it changes. Default 200.
     pub busy_rows: usize,
@@ -45,7 +46,7 @@ impl Default for Effort {
             cycles: 1_000,
             rows: 5_000,
             writers: 8,
-            contention: Duration::from_secs(3),
+            contention: Duration::from_secs(12),
             busy_rows: 200,
             busy: Duration::from_secs(3),
             operation_timeout: Duration::from_secs(30),

@@ -223,6 +223,27 @@ async fn each_kill_is_reported() {
     let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let received = lines.clone();
     let suite = Suite::new(Planted::new(Bug::None))
+/// A writer that always loses is reported with how long the others waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_starves_is_caught() {
+    for (bug, seconds, caught) in [
+        (Bug::None, 1, false),
+        (Bug::StarvesAWriter, 1, false),
+        (Bug::StarvesAWriter, 11, true),
+    ] {
+        let suite = Suite::new(Planted::new(bug))
+            .named("many_writers_get_their_turns")
+            .on_result(|_| {});
+        let contention = std::time::Duration::from_secs(seconds);
+        let report = suite.effort(|e| e.contention = contention).run().await;
+        let text = report.to_string();
+        println!("{bug:?}: {text}");
+        assert_eq!(report.failures().count(), usize::from(caught), "{text}");
+        assert!(text.contains("waits: median"), "{text}");
+        assert_eq!(text.contains("longer than 10s"), caught, "{text}");
+    }
+}
+
         .named("killed_servers_lose_nothing")
         .on_result(|_| {});
     let suite = suite.on_progress(move |line| received.lock().unwrap().push(line.to_owned()));

@@ -50,6 +50,8 @@ macro_rules! bugs {
         pub enum Bug {
             /// No bug.
             None,
+            /// One of several writers loses every time.
+            StarvesAWriter,
             /// The table is correct, but its backend does not list what it cannot stage.
             ListsNothing,
             $(#[doc = $doc] $name,)+
