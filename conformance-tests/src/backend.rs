@@ -1,11 +1,14 @@
 //! What a provider gives the suite: clients, and the situations that its store can stage.
 
 use std::any::Any;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use membership_core::{ClusterName, DocumentStore, MembershipTable, TableError};
+use membership_core::{
+    ClusterName, DocumentStore, Durability, Guarantees, MembershipTable, Recency, TableError,
+};
 
 use crate::capability::{Capability, Reason};
 use crate::documents::{DocumentAccess, SavedDocument};
@@ -25,8 +28,32 @@ pub struct Proxied {
     pub proxy: Proxy,
 }
 
+/// A client whose connections all lead to the server that led when it was made, whoever leads now.
+#[derive(Debug)]
+pub struct Pinned {
+    /// The client.
+    pub table: Arc<dyn MembershipTable>,
+    /// The proxy of the client alone, and for each of its addresses the server that it stands for.
+    /// None if the client found the leader by itself, and stays until it learns of another one.
+    pub way: Option<(Proxy, Vec<(SocketAddr, SocketAddr)>)>,
+}
+
+impl Pinned {
+    /// From now on new connections lead to the servers that the client asks for.
+    pub fn release(&self) {
+        if let Some((proxy, servers)) = &self.way {
+            for (address, server) in servers {
+                proxy.set_target_of(*address, *server);
+            }
+        }
+    }
+}
+
 /// A saved cluster. Only the backend knows its content.
 pub type Checkpoint = Box<dyn Any + Send + Sync>;
+
+/// Reads are linearizable, and no acknowledged commit is lost.
+pub(crate) const STRONGEST: Guarantees = Guarantees::new(Recency::Linearizable, Durability::Kept);
 
 /// A store under test.
 ///
@@ -48,6 +75,14 @@ pub trait Backend: Send + Sync + 'static {
     /// What cannot apply to this store, and why.
     fn not_applicable(&self) -> &[(Capability, Reason)] {
         &[]
+    }
+
+    /// The guarantees that the store must have as it is set up here. A client whose
+    /// [`guarantees`](MembershipTable::guarantees) are weaker fails the case
+    /// `the_store_guarantees_what_it_must`; cases that test only what is not required are not
+    /// applicable. By default the strongest guarantees.
+    fn required_guarantees(&self) -> Guarantees {
+        STRONGEST
     }
 
     /// For a table over one document: its store, past the table. A backend that returns it has
@@ -138,6 +173,31 @@ pub trait Backend: Send + Sync + 'static {
     /// server lead again: the suite requires that nothing is lost.
     async fn kill_leader(&self, _cluster: &ClusterName) -> Result<(), Stop> {
         self.restart().await
+    }
+
+    /// Freezes the server that leads this cluster, with all its connections (SIGSTOP), and returns
+    /// when another one leads. Needs [`Capability::Depose`], as do the next three.
+    ///
+    /// The commits that were acknowledged before the call must survive it if no client commits
+    /// meanwhile, also where a failover may lose commits.
+    async fn depose(&self, _cluster: &ClusterName) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
+    }
+
+    /// Continues the frozen server, and returns at once: what it answers before it learns of its
+    /// successor is what the suite looks at. Does nothing if none is frozen.
+    async fn thaw(&self, _cluster: &ClusterName) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
+    }
+
+    /// Returns when the server that was frozen takes part again, and could lead.
+    async fn rejoined(&self, _cluster: &ClusterName) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
+    }
+
+    /// A new client that stays with the server that leads now.
+    async fn pinned(&self, _cluster: &ClusterName) -> Result<Pinned, Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
     }
 
     /// Makes the store unreachable for existing and new clients, or reachable again.

@@ -14,6 +14,7 @@ use crate::{Backend, Capability, Checkpoint, Reason, Stop};
 const IN_MEMORY: &[(Capability, Reason)] = &[
     (Capability::Restart, Reason::InMemory),
     (Capability::Unavailable, Reason::InMemory),
+    (Capability::Depose, Reason::InMemory),
     (Capability::Child, Reason::InMemory),
     (Capability::Secret, Reason::NoSecret),
     (Capability::Proxy, Reason::InMemory),
@@ -23,6 +24,7 @@ const IN_MEMORY: &[(Capability, Reason)] = &[
 const DOCUMENT: &[(Capability, Reason)] = &[
     (Capability::Restart, Reason::InMemory),
     (Capability::Unavailable, Reason::InMemory),
+    (Capability::Depose, Reason::InMemory),
     (Capability::Child, Reason::InMemory),
     (Capability::Secret, Reason::NoSecret),
     (Capability::Proxy, Reason::InMemory),

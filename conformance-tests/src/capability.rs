@@ -17,6 +17,8 @@ pub enum Capability {
     Restart,
     /// Make the store unreachable, and reachable again.
     Unavailable,
+    /// Freeze the server that leads until another one leads, and thaw it.
+    Depose,
     /// Connect with a secret, which must not show anywhere.
     Secret,
     /// Let another process use the same store. The suite kills it in the middle of a commit.
@@ -39,6 +41,13 @@ impl Capability {
                 &[Reason::OnlyAddress, Reason::StoreForbids]
             }
             Self::Restart | Self::Unavailable => &[
+                Reason::InMemory,
+                Reason::NoServer,
+                Reason::Managed,
+                Reason::OnlyAddress,
+            ],
+            Self::Depose => &[
+                Reason::OneServer,
                 Reason::InMemory,
                 Reason::NoServer,
                 Reason::Managed,
@@ -78,6 +87,11 @@ pub enum Reason {
     /// The suite has only the store's address: it cannot stop the server, nor access the data past
     /// the contract.
     OnlyAddress,
+    /// No other server takes over from the one that leads: there is one, or none of them leads.
+    OneServer,
+    /// The store need not guarantee it: its backend requires less
+    /// ([`Backend::required_guarantees`](crate::Backend::required_guarantees)).
+    NotGuaranteed,
 }
 
 impl fmt::Display for Reason {
@@ -92,6 +106,8 @@ impl fmt::Display for Reason {
             Self::NoProxy => "the server cannot be reached through a proxy",
             Self::NoHints => "the store has no notifications",
             Self::OnlyAddress => "only the address is known: no way to stop the server or to access data past the contract",
+            Self::OneServer => "no other server takes over",
+            Self::NotGuaranteed => "the store need not guarantee it",
         })
     }
 }

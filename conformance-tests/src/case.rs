@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures_core::future::BoxFuture;
 use membership_core::{
-    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, Conflict, Heartbeats,
-    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
-    SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
-    WallTime,
+    ClusterKey, ClusterName, CommitId, CommitOutcome, CommitRequest, Conflict, Durability,
+    Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer,
+    ReadRequest, Recency, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind,
+    TableId, VersionToken, WallTime,
 };
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -108,6 +108,20 @@ impl Cx {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether reads of this client must be linearizable: the store must guarantee it, or says so.
+    pub fn must_be_linearizable(&self, table: &dyn MembershipTable) -> bool {
+        [self.backend().required_guarantees(), table.guarantees()]
+            .iter()
+            .any(|guarantees| guarantees.reads == Recency::Linearizable)
+    }
+
+    /// Whether acknowledged commits must survive: the store must guarantee it, or says so.
+    pub fn must_keep_commits(&self, table: &dyn MembershipTable) -> bool {
+        [self.backend().required_guarantees(), table.guarantees()]
+            .iter()
+            .any(|guarantees| guarantees.durability == Durability::Kept)
     }
 
     /// Adds round trips to the case's line.

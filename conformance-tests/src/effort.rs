@@ -16,6 +16,8 @@ pub struct Effort {
     pub kills: usize,
     /// How often the server is killed during one history. Default 1.
     pub server_kills: usize,
+    /// How often the leader is frozen during one history, until another one leads. Default 1.
+    pub freezes: usize,
     /// How many silos come and go, one after the other. Default 1,000.
     pub cycles: usize,
     /// Rows of the large table. Default 5,000.
@@ -43,6 +45,7 @@ impl Default for Effort {
             commits: 2_000,
             kills: 200,
             server_kills: 1,
+            freezes: 1,
             cycles: 1_000,
             rows: 5_000,
             writers: 8,
@@ -79,6 +82,7 @@ impl Effort {
             commits: self.commits.min(other.commits),
             kills: self.kills.min(other.kills),
             server_kills: self.server_kills.min(other.server_kills),
+            freezes: self.freezes.min(other.freezes),
             cycles: self.cycles.min(other.cycles),
             rows: self.rows.min(other.rows),
             writers: self.writers.min(other.writers),
@@ -99,6 +103,7 @@ impl Effort {
             kills: 1_000,
             cycles: 10_000,
             server_kills: 20,
+            freezes: 20,
             rows: 5_000,
             writers: 32,
             contention: Duration::from_secs(60),

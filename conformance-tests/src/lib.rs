@@ -66,7 +66,7 @@ mod suite;
 /// The proxy that counts round trips and injects faults between a client and its servers.
 pub use membership_fault_proxy as proxy;
 
-pub use backend::{Backend, Checkpoint, Proxied};
+pub use backend::{Backend, Checkpoint, Pinned, Proxied};
 pub use capability::{Capability, Reason};
 pub use clause::{Clause, ParseClauseError};
 pub use effort::Effort;

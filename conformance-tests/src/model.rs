@@ -187,7 +187,7 @@ impl Pair {
             .with_heartbeats(self.random.percent(60))
             .with_barrier(self.random.percent(50));
         // Only a read with a barrier is as recent as the model on every store.
-        let linearizable = client.guarantees().reads == membership_core::Recency::Linearizable;
+        let linearizable = self.cx.must_be_linearizable(&**client);
         let barrier = request.barrier || !linearizable;
         let request = request.with_barrier(barrier);
         let Some((a, b)) = agree(client.read(&request).await, self.model.read_sync(&request))?
@@ -235,7 +235,7 @@ impl Pair {
             None
         };
         // A read of one row has no barrier.
-        if client.guarantees().reads != membership_core::Recency::Linearizable {
+        if !self.cx.must_be_linearizable(&**client) {
             return Ok(());
         }
         let answers = (

@@ -26,7 +26,7 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
         .collect()
 }
 
-const IN_MEMORY: [(&str, Reason); 27] = [
+const IN_MEMORY: [(&str, Reason); 29] = [
     ("dropped_before_the_request_arrives", Reason::InMemory),
     ("dropped_before_the_answer_arrives", Reason::InMemory),
     ("many_dropped_at_once", Reason::InMemory),
@@ -53,6 +53,7 @@ const IN_MEMORY: [(&str, Reason); 27] = [
     ("losing_hints_costs_only_time", Reason::NoHints),
     ("round_trips", Reason::InMemory),
     ("killed_servers_lose_nothing", Reason::InMemory),
+    ("frozen_leaders_lose_nothing", Reason::InMemory),
     ("a_killed_client_leaves_a_whole_table", Reason::InMemory),
     (
         "an_unreachable_server_is_an_error_and_comes_back",
@@ -72,6 +73,7 @@ const IN_MEMORY: [(&str, Reason); 27] = [
         Reason::InMemory,
     ),
     ("a_restart_loses_nothing", Reason::InMemory),
+    ("a_deposed_leader_is_not_believed", Reason::InMemory),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

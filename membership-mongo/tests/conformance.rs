@@ -9,6 +9,7 @@ use conformance_tests::Clause::{T1, T3, T5, T6, T13, T14, T15, T16};
 use conformance_tests::helpers::passes;
 use conformance_tests::servers::ServerBackend;
 use conformance_tests::{Effort, Suite};
+use membership_core::{Durability, Guarantees, Recency};
 use membership_testbed::{Kind, Options, Server, Tls, suite};
 use support::set::Set;
 use support::{MongoDb, SECRET};
@@ -41,6 +42,10 @@ async fn majority_reads() {
     let server = Server::start_or_external(Kind::MongoDb, suite::durable(SECRET));
     let backend = ServerBackend::new("mongodb (majority reads)", MongoDb, server.await.unwrap())
         .options("reads=majority")
+        .requires(Guarantees::new(
+            Recency::MonotonicPerClient,
+            Durability::Kept,
+        ))
         .secret(SECRET);
     let suite = Suite::new(backend).effort_unless_soak(shortest);
     passes(suite.clauses([T1, T3, T5, T6, T13, T16])).await;

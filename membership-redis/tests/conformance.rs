@@ -4,12 +4,14 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use conformance_tests::Clause::{T5, T6, T9, T13, T14, T15, T16};
 use conformance_tests::Suite;
 use conformance_tests::helpers::passes;
 use conformance_tests::servers::{ServerBackend, Servers};
+use membership_core::{Durability, Guarantees, Recency};
 use membership_testbed::{Kind, Options, Tls, suite};
 use support::nodes::{Cluster, Watched};
 use support::{Redis, SECRET};
@@ -18,14 +20,17 @@ use support::{Redis, SECRET};
 async fn single(kind: Kind) -> ServerBackend<Redis> {
     let backend = suite::single(Redis, kind, SECRET).await.unwrap();
     match backend.servers().is_external() {
-        true => backend,
+        true => backend.requires(WEAKEST),
         false => backend.options("durability=kept"),
     }
 }
 
+/// Of a master that has replicas: reads may be old, and a failover may lose commits.
+const WEAKEST: Guarantees = Guarantees::new(Recency::MonotonicPerClient, Durability::MayBeLost);
+
 /// Several servers without a password.
 fn several(kind: Kind, how: &str, servers: impl Servers) -> ServerBackend<Redis> {
-    ServerBackend::new(format!("{kind} ({how})"), Redis, servers)
+    ServerBackend::new(format!("{kind} ({how})"), Redis, servers).requires(WEAKEST)
 }
 
 /// For set-ups where only the way to the table differs, and not the number of operations.
@@ -68,6 +73,23 @@ async fn redis_sentinel() {
     let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
     let suite = shorter(several(Kind::Redis, "Sentinel", watched));
     passes(suite.repeats([T5, T6, T13, T14, T16])).await;
+}
+
+/// The sentinel has the replica take over from a frozen master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_failover() {
+    let watched = Watched::start(Kind::Redis, Duration::from_secs(1)).await;
+    let suite = shorter(several(Kind::Redis, "failover", watched));
+    passes(suite.named("deposed_leader").named("frozen_leaders")).await;
+}
+
+/// The same where no failover keeps the last commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_failover_that_loses() {
+    let watched = Watched::start(Kind::Redis, Duration::from_secs(1)).await;
+    watched.loses.store(true, Ordering::SeqCst);
+    let suite = shorter(several(Kind::Redis, "failover, losing", watched));
+    passes(suite.named("frozen_leaders")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -65,6 +65,7 @@ impl Backend for Sqlite {
         &[
             (Capability::Restart, Reason::NoServer),
             (Capability::Unavailable, Reason::NoServer),
+            (Capability::Depose, Reason::NoServer),
             (Capability::Secret, Reason::NoSecret),
             (Capability::Proxy, Reason::NoServer),
             (Capability::Hints, Reason::NoHints),

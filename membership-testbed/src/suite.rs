@@ -1,5 +1,6 @@
 //! Runs the conformance suite on servers of the testbed.
 
+pub mod postgres;
 pub mod redis;
 
 use std::net::SocketAddr;
@@ -165,5 +166,27 @@ impl Servers for ServerSet {
 
     async fn kill_leader(&self, _: &ClusterName) -> Result<(), Stop> {
         Ok(self.fail_over().await?)
+    }
+
+    fn have_successors(&self) -> bool {
+        true
+    }
+
+    async fn leader(&self, _: &ClusterName) -> Result<SocketAddr, Stop> {
+        let leader = self.leader_but(None).await?;
+        let server = self.servers().get(leader).map(Server::address);
+        server.ok_or_else(|| Stop::failed("the leader is none of the servers"))
+    }
+
+    async fn depose(&self, _: &ClusterName) -> Result<(), Stop> {
+        Ok(ServerSet::depose(self).await.map(drop)?)
+    }
+
+    async fn thaw(&self) -> Result<(), Stop> {
+        Ok(ServerSet::thaw(self).await.map(drop)?)
+    }
+
+    async fn rejoined(&self) -> Result<(), Stop> {
+        Ok(self.is_whole().await?)
     }
 }

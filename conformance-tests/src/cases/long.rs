@@ -9,13 +9,14 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read};
-use crate::history::{self, Checked, Plan};
+use crate::history::{self, Checked, Failing, Plan};
 use crate::{Capability, Stop};
 
 pub(super) const CASES: &[Case] = &[
     case!(random_operations_agree_with_the_model: T1 T2 T3 T5 T6 T7 T8 T16),
     case!(a_concurrent_history_is_explained: T1 T2 T3 T4 T5 T6 T7 T8),
     case!(killed_servers_lose_nothing: T1 T2 T3 T4 T5 T6 T13),
+    case!(frozen_leaders_lose_nothing: T1 T2 T3 T4 T5 T6 T13 T16),
     case!(a_killed_client_leaves_a_whole_table: T2 T14),
 ];
 
@@ -24,23 +25,38 @@ async fn random_operations_agree_with_the_model(cx: Cx) -> Verdict {
 }
 
 async fn a_concurrent_history_is_explained(cx: Cx) -> Verdict {
-    explained(&cx, 0).await
+    explained(&cx, 0, Failing::Kill).await
 }
 
 /// No acknowledged commit is lost, none is invented, and none is applied twice.
 async fn killed_servers_lose_nothing(cx: Cx) -> Verdict {
     cx.needs(Capability::Restart)?;
     let kills = cx.effort().server_kills;
-    explained(&cx, kills).await
+    explained(&cx, kills, Failing::Kill).await
 }
 
-async fn explained(cx: &Cx, kills: usize) -> Verdict {
+/// The same where the leader is frozen until another one leads, and thawed. If a failover may lose
+/// acknowledged commits, each client that knows of a lost one is told, and no other.
+async fn frozen_leaders_lose_nothing(cx: Cx) -> Verdict {
+    cx.needs(Capability::Depose)?;
+    let freezes = cx.effort().freezes;
+    let table = cx.table().await?;
+    if cx.must_keep_commits(&*table) {
+        return explained(&cx, freezes, Failing::Freeze).await;
+    }
+    let told = history::losses(&cx, &table, cx.effort().clients.max(2), freezes).await?;
+    cx.measured(told);
+    Ok(())
+}
+
+async fn explained(cx: &Cx, kills: usize, how: Failing) -> Verdict {
     let effort = cx.effort();
     let plan = Plan {
         clients: effort.clients.max(2),
         commits: effort.commits,
         lost: 5,
         kills,
+        how,
     };
     let (history, outages) = history::run(cx, &plan).await?;
     let checked = history::explained(&history)?;
@@ -56,7 +72,7 @@ async fn explained(cx: &Cx, kills: usize) -> Verdict {
     );
     must!(
         outages.kills == kills,
-        "the history ended after {} kills of {kills}",
+        "the history ended after {} of {kills} failures of the server",
         outages.kills
     );
     let Checked {

@@ -6,6 +6,8 @@ mod commit;
 mod content;
 mod contention;
 mod damage;
+mod deposed;
+mod guarantees;
 mod heartbeats;
 mod hints;
 mod initialize;
@@ -29,6 +31,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     commit::CASES,
     retry::CASES,
     reads::CASES,
+    guarantees::CASES,
     heartbeats::CASES,
     leftovers::CASES,
     isolation::CASES,
@@ -50,6 +53,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     long::CASES,
     proxied::AWAY,
     unavailable::CASES,
+    deposed::CASES,
 ];
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use membership_core::{HeartbeatWrite, ReadAnswer, ReadRequest, Recency, TableExt};
+use membership_core::{HeartbeatWrite, ReadAnswer, ReadRequest, TableExt};
 
 use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, unknown_answer};
 
@@ -132,7 +132,7 @@ async fn a_row_comes_with_its_version(cx: Cx) -> Verdict {
 async fn a_read_sees_what_was_acknowledged(cx: Cx) -> Verdict {
     let writer = cx.table().await?;
     let reader = cx.another(&writer).await?;
-    let linearizable = writer.guarantees().reads == Recency::Linearizable;
+    let linearizable = cx.must_be_linearizable(&*writer);
     let mut token = read(&writer).await?.0.token;
     for _ in 0..30 {
         token = commit(&writer, &cx.insert(&token, [cx.entry()])).await?;

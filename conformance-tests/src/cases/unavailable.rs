@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use membership_core::{
-    CommitOutcome, Durability, HeartbeatWrite, NextStep, ReadRequest, TableError,
-};
+use membership_core::{CommitOutcome, HeartbeatWrite, NextStep, ReadRequest, TableError};
 
-use crate::Stop;
 use crate::case::{
     Case, Cx, Table, Verdict, case, commit, conflict, must, read, send, unknown_answer,
 };
+use crate::{Reason, Stop};
 
 pub(super) const CASES: &[Case] = &[
     case!(an_unavailable_store_is_an_error_and_comes_back: T13),
@@ -139,7 +137,7 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    if table.guarantees().durability == Durability::Kept {
+    if cx.must_keep_commits(&*table) {
         match send(&table, &mine.again()).await? {
             CommitOutcome::Committed(token) => must!(
                 token.version() == 1 && token.commit() == mine.id,
@@ -165,6 +163,9 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
 
 async fn a_restart_loses_nothing(cx: Cx) -> Verdict {
     let table = cx.table().await?;
+    if !cx.must_keep_commits(&*table) {
+        return Err(Stop::NotApplicable(Reason::NotGuaranteed));
+    }
     commit(
         &table,
         &cx.insert(&read(&table).await?.0.token, [cx.entry(), cx.entry()]),
@@ -177,8 +178,5 @@ async fn a_restart_loses_nothing(cx: Cx) -> Verdict {
         must!(Instant::now() < deadline, "after the restart: {e}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    if table.guarantees().durability == membership_core::Durability::Kept {
-        crate::case::same("a restart", &before, &read(&table).await?)?;
-    }
-    Ok(())
+    crate::case::same("a restart", &before, &read(&table).await?)
 }

@@ -1,4 +1,5 @@
-//! Kills the leading server, again and again, while the clients of a history go on. T2, T13.
+//! Kills the leading server, or freezes it until another one leads, again and again, while the
+//! clients of a history go on. T2, T13.
 //!
 //! This file only stages the kills. The check of the history compares the clients' answers with the
 //! contract.
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use membership_core::ClusterName;
 
+use super::run::Plan;
 use super::shared::Common;
 use crate::Stop;
 use crate::case::Cx;
@@ -17,10 +19,52 @@ use crate::case::Cx;
 /// other.
 const PATIENCE: u32 = 4;
 
+/// How the leading server fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failing {
+    /// It is killed, and started again on its data.
+    Kill,
+    /// It is frozen until another one leads, and thawed while clients are still connected to it.
+    Freeze,
+}
+
+impl Failing {
+    /// Lets it fail; returns when all servers serve again.
+    pub async fn once(self, cx: &Cx, cluster: &ClusterName) -> Result<(), Stop> {
+        let backend = cx.backend();
+        match self {
+            Self::Kill => backend.kill_leader(cluster).await,
+            Self::Freeze => {
+                let deposed = backend.depose(cluster).await;
+                // The successor serves for a while before the former leader answers what waits.
+                if deposed.is_ok() {
+                    tokio::time::sleep(FORMER).await;
+                }
+                backend.thaw(cluster).await?;
+                deposed?;
+                tokio::time::sleep(FORMER).await;
+                backend.rejoined(cluster).await
+            }
+        }
+    }
+
+    const fn noun(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Freeze => "freeze",
+        }
+    }
+}
+
+/// For how long clients work with a successor before, and after, the former leader continues.
+const FORMER: Duration = Duration::from_millis(300);
+
 /// The figures of several kills.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outages {
-    /// The number of kills.
+    /// How the server failed.
+    pub how: Failing,
+    /// How often it failed.
     pub kills: usize,
     /// The longest time from a kill until [`kill_leader`](crate::Backend::kill_leader) returned.
     pub down: Duration,
@@ -33,8 +77,9 @@ impl fmt::Display for Outages {
         let (down, served) = (self.down.as_secs_f64(), self.served.as_secs_f64());
         write!(
             f,
-            "{} kills, at most {down:.2} s until the server was back, then {served:.2} s until every client was served",
-            self.kills
+            "{} {}s, at most {down:.2} s until the server was back, then {served:.2} s until every client was served",
+            self.kills,
+            self.how.noun()
         )
     }
 }
@@ -45,11 +90,18 @@ pub(super) async fn in_a_row(
     cx: &Cx,
     common: &Common,
     cluster: &ClusterName,
-    kills: usize,
+    plan: &Plan,
     ended: impl Fn() -> bool,
 ) -> Result<Outages, Stop> {
     let mut random = cx.random(300);
-    let mut outages = Outages::default();
+    let (kills, how) = (plan.kills, plan.how);
+    let noun = how.noun();
+    let mut outages = Outages {
+        how,
+        kills: 0,
+        down: Duration::ZERO,
+        served: Duration::ZERO,
+    };
     let patience = cx.effort().operation_timeout * PATIENCE;
     let ended = || ended() || common.is_hopeless();
     let share = |kill: usize| common.target() * kill as u64 / (kills as u64 + 1);
@@ -62,7 +114,7 @@ pub(super) async fn in_a_row(
             }
             if moved.1.elapsed() > patience {
                 return Err(Stop::failed(format!(
-                    "no client has committed for {patience:?} after kill {}",
+                    "no client has committed for {patience:?} after {noun} {}",
                     kill - 1
                 )));
             }
@@ -75,7 +127,7 @@ pub(super) async fn in_a_row(
         }
         let killed_at = common.commits();
         let began = Instant::now();
-        cx.backend().kill_leader(cluster).await?;
+        how.once(cx, cluster).await?;
         let down = began.elapsed();
         let (marks, since) = (common.served(), Instant::now());
         let waiting = || {
@@ -89,19 +141,20 @@ pub(super) async fn in_a_row(
             if since.elapsed() > patience {
                 let last = common.complaint(client);
                 return Err(Stop::failed(format!(
-                    "kill {kill}: client {client} has not been served within {patience:?}; its last error: {last}"
+                    "{noun} {kill}: client {client} has not been served within {patience:?}; its last error: {last}"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let served = since.elapsed();
         outages = Outages {
+            how,
             kills: kill,
             down: outages.down.max(down),
             served: outages.served.max(served),
         };
         cx.progress(format!(
-            "kill {kill} of {kills} after {killed_at} commits: the server was back after {:.2} s, every client served {:.2} s later",
+            "{noun} {kill} of {kills} after {killed_at} commits: the server was back after {:.2} s, every client served {:.2} s later",
             down.as_secs_f64(),
             served.as_secs_f64()
         ));

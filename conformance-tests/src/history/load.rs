@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use membership_core::{
     CommitOutcome, CommitRequest, MembershipEntry, MembershipTable, NextStep, ReadAnswer,
-    ReadRequest, Recency, Rows, Snapshot, TableError,
+    ReadRequest, Rows, Snapshot, TableError,
 };
 use tokio::task::JoinSet;
 
@@ -119,7 +119,7 @@ pub(crate) async fn run(
     let mut history = History {
         start,
         events: Vec::new(),
-        linearizable: table.guarantees().reads == Recency::Linearizable,
+        linearizable: cx.must_be_linearizable(&**table),
     };
     let mut reads = Reads::default();
     while let Some(ended) = tasks.join_next().await {

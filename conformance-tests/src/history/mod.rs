@@ -4,13 +4,16 @@
 mod check;
 mod kills;
 pub(crate) mod load;
+mod losses;
 mod record;
 mod run;
 mod shared;
 mod worker;
 
 pub use check::{Checked, Violation, check};
+pub(crate) use kills::Failing;
 pub(crate) use load::Load;
+pub(crate) use losses::losses;
 pub use record::{Answer, Asked, Event, History};
 pub(crate) use run::{Plan, run};
 

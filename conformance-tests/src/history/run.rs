@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use membership_core::{MembershipEntry, MembershipTable, NextStep, ReadRequest, Recency};
+use membership_core::{MembershipEntry, MembershipTable, NextStep, ReadRequest};
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::kills::{self, Outages};
+use super::kills::{self, Failing, Outages};
 use super::record::{Answer, Asked, Event, History};
 use crate::case::{Cx, commit, must, read};
 use crate::flaky::Flaky;
@@ -26,8 +26,10 @@ pub(crate) struct Plan {
     pub commits: usize,
     /// The percentage of commits and heartbeats whose answer is lost.
     pub lost: u64,
-    /// How often the leading server is killed meanwhile.
+    /// How often the leading server fails meanwhile.
     pub kills: usize,
+    /// How it fails.
+    pub how: Failing,
 }
 
 /// If this many requests were due to be cut, at least one must have been cut.
@@ -99,12 +101,12 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
         .collect();
     // A client that ended early has a failure, which is reported below.
     let ended = || running.iter().any(AbortHandle::is_finished);
-    let outages = kills::in_a_row(cx, &common, table.cluster(), plan.kills, ended).await?;
+    let outages = kills::in_a_row(cx, &common, table.cluster(), plan, ended).await?;
     common.kills_to_come.store(false, Ordering::SeqCst);
     let mut history = History {
         start,
         events: Vec::new(),
-        linearizable: table.guarantees().reads == Recency::Linearizable,
+        linearizable: cx.must_be_linearizable(&*table),
     };
     while let Some(ended) = tasks.join_next().await {
         history.events.extend(ended??);

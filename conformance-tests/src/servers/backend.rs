@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, MembershipTable, NextStep, ReadRequest, TableError, TableErrorKind,
+    ClusterName, Durability, Guarantees, MembershipTable, NextStep, ReadRequest, TableError,
+    TableErrorKind,
 };
 
 use super::store::{Servers, Store};
 use super::url::with_options;
-use crate::backend::{Backend, Checkpoint, Proxied, checkpoint};
+use crate::backend::{Backend, Checkpoint, Pinned, Proxied, checkpoint};
 use crate::capability::{Capability, Reason};
 use crate::child;
 use crate::helpers::until;
@@ -27,9 +28,10 @@ const CHILD_URL: &str = "MEMBERSHIP_CONFORMANCE_CHILD_URL";
 const CHILD_TEST: &str = "crash_child";
 
 /// What is not staged if somebody else runs the servers.
-const EXTERNAL: [(Capability, Reason); 2] = [
+const EXTERNAL: [(Capability, Reason); 3] = [
     (Capability::Restart, Reason::Managed),
     (Capability::Unavailable, Reason::Managed),
+    (Capability::Depose, Reason::Managed),
 ];
 
 /// The servers of a store as the suite's backend.
@@ -39,6 +41,7 @@ pub struct ServerBackend<S> {
     servers: Box<dyn Servers>,
     options: String,
     secret: Option<String>,
+    required: Guarantees,
     not_applicable: Vec<(Capability, Reason)>,
 }
 
@@ -47,8 +50,14 @@ impl<S: Store> ServerBackend<S> {
     pub fn new(name: impl Into<String>, store: S, servers: impl Servers) -> Self {
         let mut not_applicable = store.not_applicable().to_vec();
         not_applicable.push((Capability::Secret, Reason::NoSecret));
+        if !servers.have_successors() {
+            not_applicable.push((Capability::Depose, Reason::OneServer));
+        }
+        let mut required = store.required_guarantees();
         if servers.is_external() {
             not_applicable.extend(EXTERNAL);
+            // How it is set up is not known.
+            required.durability = Durability::MayBeLost;
             // Clients are led through the proxy by its address in place of the server's.
             let url = servers.url();
             let by_address = |server: &SocketAddr| url.contains(&server.to_string());
@@ -57,6 +66,7 @@ impl<S: Store> ServerBackend<S> {
             }
         }
         Self {
+            required,
             store,
             name: name.into(),
             servers: Box::new(servers),
@@ -92,6 +102,13 @@ impl<S: Store> ServerBackend<S> {
         self
     }
 
+    /// Sets the guarantees that the store must have with these options and on these servers.
+    #[must_use]
+    pub fn requires(mut self, guarantees: Guarantees) -> Self {
+        self.required = guarantees;
+        self
+    }
+
     /// Adds capabilities that do not apply to the store with these options or on these servers.
     #[must_use]
     pub fn without(mut self, capability: Capability, reason: Reason) -> Self {
@@ -121,6 +138,27 @@ impl<S: Store> ServerBackend<S> {
             true => Err(Stop::NotStaged(capability)),
             false => Ok(()),
         }
+    }
+
+    /// A new proxy in front of all servers, the URL that leads through it, and which of its
+    /// addresses stands for which server.
+    fn own_proxy(
+        &self,
+        mut url: String,
+    ) -> Result<(Proxy, String, Vec<(SocketAddr, SocketAddr)>), Stop> {
+        let any = ([127, 0, 0, 1], 0).into();
+        let proxy = Proxy::on(any, None)?;
+        let mut servers = Vec::new();
+        for (n, server) in self.servers.addresses().into_iter().enumerate() {
+            let address = match n {
+                0 => proxy.address(),
+                _ => proxy.also(any, None)?,
+            };
+            proxy.set_target_of(address, server);
+            url = url.replace(&server.to_string(), &address.to_string());
+            servers.push((address, server));
+        }
+        Ok((proxy, url, servers))
     }
 
     /// Waits until new clients can read: several servers may answer before they serve.
@@ -153,6 +191,10 @@ impl<S: Store> Backend for ServerBackend<S> {
 
     fn not_applicable(&self) -> &[(Capability, Reason)] {
         &self.not_applicable
+    }
+
+    fn required_guarantees(&self) -> Guarantees {
+        self.required
     }
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
@@ -200,6 +242,39 @@ impl<S: Store> Backend for ServerBackend<S> {
         self.servers.kill_leader(cluster).await
     }
 
+    async fn depose(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.stages(Capability::Depose)?;
+        self.servers.depose(cluster).await
+    }
+
+    async fn thaw(&self, _: &ClusterName) -> Result<(), Stop> {
+        self.servers.thaw().await
+    }
+
+    async fn rejoined(&self, _: &ClusterName) -> Result<(), Stop> {
+        self.servers.rejoined().await
+    }
+
+    /// All addresses of the URL lead to the leader. Where servers announce addresses, the client
+    /// has asked for the leader, and is connected to it.
+    async fn pinned(&self, cluster: &ClusterName) -> Result<Pinned, Stop> {
+        self.stages(Capability::Depose)?;
+        if self.servers.advertised_proxy().is_some() {
+            let table = self.store.connect(&self.url(), cluster).await?;
+            return Ok(Pinned { table, way: None });
+        }
+        let leader = self.servers.leader(cluster).await?;
+        let (proxy, url, servers) = self.own_proxy(self.url())?;
+        for (address, _) in &servers {
+            proxy.set_target_of(*address, leader);
+        }
+        let table = self.store.connect(&url, cluster).await?;
+        Ok(Pinned {
+            table,
+            way: Some((proxy, servers)),
+        })
+    }
+
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
         self.stages(Capability::Unavailable)?;
         self.servers.set_running(available).await?;
@@ -227,21 +302,12 @@ impl<S: Store> Backend for ServerBackend<S> {
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
         self.stages(Capability::Proxy)?;
-        let mut url = with_options(&self.url(), self.store.short_timeouts());
-        let proxy = match self.servers.advertised_proxy() {
-            Some(proxy) => proxy,
+        let url = with_options(&self.url(), self.store.short_timeouts());
+        let (proxy, url) = match self.servers.advertised_proxy() {
+            Some(proxy) => (proxy, url),
             None => {
-                let any = ([127, 0, 0, 1], 0).into();
-                let proxy = Proxy::on(any, None)?;
-                for (n, server) in self.servers.addresses().into_iter().enumerate() {
-                    let address = match n {
-                        0 => proxy.address(),
-                        _ => proxy.also(any, None)?,
-                    };
-                    proxy.set_target_of(address, server);
-                    url = url.replace(&server.to_string(), &address.to_string());
-                }
-                proxy
+                let (proxy, url, _) = self.own_proxy(url)?;
+                (proxy, url)
             }
         };
         if let Some(is_monitoring) = self.store.monitoring() {

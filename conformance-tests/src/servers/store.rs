@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use membership_core::{ClusterName, MembershipTable, TableError};
+use membership_core::{ClusterName, Guarantees, MembershipTable, TableError};
 
 use super::backend::ServerBackend;
+use crate::backend::STRONGEST;
 use crate::capability::{Capability, Reason};
 use crate::proxy::Proxy;
 use crate::raw::RawAccess;
@@ -36,6 +37,12 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// The capabilities that do not apply to this store, on any servers.
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
         &[]
+    }
+
+    /// The guarantees that the store must have, unless the servers or the options of one backend
+    /// allow less ([`ServerBackend::requires`]). By default the strongest ones.
+    fn required_guarantees(&self) -> Guarantees {
+        STRONGEST
     }
 
     /// The round trips that the provider's documentation promises.
@@ -96,6 +103,33 @@ pub trait Servers: Send + Sync + 'static {
     async fn kill_leader(&self, _cluster: &ClusterName) -> Result<(), Stop> {
         self.set_running(false).await?;
         self.set_running(true).await
+    }
+
+    /// Whether another server takes over, within seconds, from a leader that does not answer. Then
+    /// the next four are staged. By default not.
+    fn have_successors(&self) -> bool {
+        false
+    }
+
+    /// The address of the server that leads this cluster.
+    async fn leader(&self, _cluster: &ClusterName) -> Result<SocketAddr, Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
+    }
+
+    /// Freezes the leader until another one leads. See [`Backend::depose`](crate::Backend::depose).
+    async fn depose(&self, _cluster: &ClusterName) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
+    }
+
+    /// Continues the frozen server. See [`Backend::thaw`](crate::Backend::thaw).
+    async fn thaw(&self) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
+    }
+
+    /// Returns when the server that was frozen takes part again. See
+    /// [`Backend::rejoined`](crate::Backend::rejoined).
+    async fn rejoined(&self) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Depose))
     }
 
     /// The proxy whose addresses the servers announce to clients. None if clients know only the

@@ -72,6 +72,7 @@ impl Backend for Faulty {
         &[
             (Capability::Restart, Reason::InMemory),
             (Capability::Unavailable, Reason::InMemory),
+            (Capability::Depose, Reason::InMemory),
             (Capability::Child, Reason::InMemory),
             (Capability::Secret, Reason::NoSecret),
             (Capability::Proxy, Reason::InMemory),

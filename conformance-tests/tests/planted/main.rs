@@ -7,11 +7,13 @@
 )]
 
 mod broken;
+mod deposed;
 mod documents;
 mod network;
 
 use broken::{Bug, Least, Planted};
 use conformance_tests::{Capability, Clause, Effort, Outcome, Reason, Report, Suite};
+use deposed::{Replicated, Slip};
 use documents::{Fault, Faulty};
 use network::{Flaw, Networked};
 
@@ -56,7 +58,11 @@ async fn a_table_without_a_bug_passes() {
         .filter(|name| !networked.iter().any(|part| name.contains(part)));
     assert_eq!(
         skipped.collect::<Vec<_>>(),
-        ["a_killed_client_leaves_a_whole_table"]
+        [
+            "frozen_leaders_lose_nothing",
+            "a_killed_client_leaves_a_whole_table",
+            "a_deposed_leader_is_not_believed",
+        ]
     );
 }
 
@@ -217,12 +223,6 @@ async fn several_kills_reveal_what_a_crash_does() {
     }
 }
 
-/// Each kill is reported while the case runs.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_kill_is_reported() {
-    let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let received = lines.clone();
-    let suite = Suite::new(Planted::new(Bug::None))
 /// A writer that always loses is reported with how long the others waited.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_starves_is_caught() {
@@ -244,6 +244,12 @@ async fn a_writer_that_starves_is_caught() {
     }
 }
 
+/// Each kill is reported while the case runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_kill_is_reported() {
+    let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let received = lines.clone();
+    let suite = Suite::new(Planted::new(Bug::None))
         .named("killed_servers_lose_nothing")
         .on_result(|_| {});
     let suite = suite.on_progress(move |line| received.lock().unwrap().push(line.to_owned()));
@@ -311,7 +317,9 @@ async fn a_networked_table_without_a_flaw_passes() {
         skipped,
         [
             "secrets_do_not_show",
-            "a_killed_client_leaves_a_whole_table"
+            "frozen_leaders_lose_nothing",
+            "a_killed_client_leaves_a_whole_table",
+            "a_deposed_leader_is_not_believed",
         ]
     );
     assert_eq!(report.round_trips().unwrap().commit, Some(1));
@@ -493,5 +501,91 @@ async fn every_ignored_condition_of_a_document_store_is_caught() {
                 "{fault:?} was not caught by {case}: {text}"
             );
         }
+    }
+}
+
+/// Each slip with a former leader, the case that must catch it, and what that case must name. The
+/// first two are none.
+const SLIPS: &[(Slip, &str, &str)] = &[
+    (Slip::None, "a_deposed_leader_is_not_believed", ""),
+    (Slip::None, "frozen_leaders_lose_nothing", ""),
+    (Slip::LosesAndTells, "frozen_leaders_lose_nothing", ""),
+    (
+        Slip::StaleReads,
+        "a_deposed_leader_is_not_believed",
+        "version 1 is shown, and 4 is due",
+    ),
+    (
+        Slip::StaleReads,
+        "frozen_leaders_lose_nothing",
+        "a read shows version",
+    ),
+    (
+        Slip::StaleBarriers,
+        "a_deposed_leader_is_not_believed",
+        "Barrier: version 1 is shown",
+    ),
+    (
+        Slip::AcknowledgesCommits,
+        "a_deposed_leader_is_not_believed",
+        "a commit on version 1 is acknowledged",
+    ),
+    (
+        Slip::AcknowledgesCommits,
+        "frozen_leaders_lose_nothing",
+        "violations",
+    ),
+    (
+        Slip::Conflicts,
+        "a_deposed_leader_is_not_believed",
+        "a commit on the newest version conflicts",
+    ),
+    (
+        Slip::LatchesARollback,
+        "a_deposed_leader_is_not_believed",
+        "states the newest version: TableRolledBack",
+    ),
+    (
+        Slip::LosesWhatItMustKeep,
+        "frozen_leaders_lose_nothing",
+        "violations",
+    ),
+    (
+        Slip::LosesSilently,
+        "frozen_leaders_lose_nothing",
+        "and nobody told",
+    ),
+    (
+        Slip::TellsOfNothing,
+        "frozen_leaders_lose_nothing",
+        "it was told that the table was rolled back",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_slip_with_a_former_leader_is_caught() {
+    for (slip, case, named) in SLIPS {
+        let suite = Suite::new(Replicated::new(*slip))
+            .named(*case)
+            .on_result(|_| {});
+        let report = suite
+            .seed(4711)
+            .effort(|effort| {
+                (effort.commits, effort.freezes) = (300, 3);
+                effort.operation_timeout = std::time::Duration::from_secs(3);
+            })
+            .run()
+            .await;
+        let text = report.to_string();
+        println!("{slip:?}: {text}");
+        assert_eq!(
+            (report.results.len(), report.failures().count()),
+            (1, usize::from(!named.is_empty())),
+            "{slip:?}: {text}"
+        );
+        assert!(
+            report.not_applicable().count() == 0 && text.contains(named),
+            "{slip:?}: {text}"
+        );
     }
 }

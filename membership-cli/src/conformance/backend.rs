@@ -10,7 +10,8 @@ use conformance_tests::proxy::Proxy;
 use conformance_tests::{Backend, Capability, Proxied, Reason, Stop, child};
 use membership::{ConnectError, Connectors};
 use membership_core::{
-    ClusterName, MembershipTable, Operation, ReadRequest, TableError, TableErrorKind,
+    ClusterName, Durability, Guarantees, MembershipTable, Operation, ReadRequest, Recency,
+    TableError, TableErrorKind,
 };
 use tokio::sync::Mutex;
 
@@ -247,6 +248,7 @@ fn not_applicable(
     ]
     .contains(&table.store())
     {
+        (Capability::Depose, own),
         list.push((Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip));
     }
     Box::leak(list.into_boxed_slice())
@@ -305,6 +307,11 @@ impl Backend for Store {
         let own = self.own(cluster).await?;
         let table = self
             .connect(
+    /// The store's guarantees are printed; which of them it must have, the operator knows.
+    fn required_guarantees(&self) -> Guarantees {
+        Guarantees::new(Recency::MonotonicPerClient, Durability::MayBeLost)
+    }
+
                 &address.clone().with_short_timeout().at(proxy.address()),
                 &own,
             )

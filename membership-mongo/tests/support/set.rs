@@ -59,6 +59,22 @@ impl Servers for Set {
         Servers::kill_leader(&self.servers, cluster).await
     }
 
+    fn have_successors(&self) -> bool {
+        true
+    }
+
+    async fn depose(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        Servers::depose(&self.servers, cluster).await
+    }
+
+    async fn thaw(&self) -> Result<(), Stop> {
+        Servers::thaw(&self.servers).await
+    }
+
+    async fn rejoined(&self) -> Result<(), Stop> {
+        Servers::rejoined(&self.servers).await
+    }
+
     fn advertised_proxy(&self) -> Option<Proxy> {
         Some(self.proxy.clone())
     }

@@ -15,7 +15,8 @@ pub struct Options {
     /// batch`.
     pub durable: bool,
     /// Further arguments of the server's program, after those of the launcher. `{dir}` stands for
-    /// its data folder, `{port}` for its port. For Redis and Valkey a first argument without a dash
+    /// its data folder, `{port}` for its port. With `standby_of=PORT` PostgreSQL is a copy of the
+    /// server at that port of 127.0.0.1, and follows it until it is promoted. For Redis and Valkey a first argument without a dash
     /// is a configuration file. MongoDB is a replica set of one member, unless `--replSet=NAME`
     /// names one that the test creates; with `--replSet=` it is in none. Consul is a cluster of one
     /// server, unless `-bootstrap-expect=N` and `-retry-join` say otherwise. ZooKeeper's are lines

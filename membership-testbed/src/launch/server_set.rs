@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::control::{joined, on_thread};
@@ -28,6 +29,8 @@ pub struct ServerSet {
     names: Vec<SocketAddr>,
     peers: Peers,
     password: Option<String>,
+    /// The server that is frozen, if one is.
+    frozen: Arc<Mutex<Option<usize>>>,
 }
 
 impl ServerSet {
@@ -84,6 +87,7 @@ impl ServerSet {
             names: Vec::new(),
             peers,
             password: password.map(str::to_owned),
+            frozen: Arc::default(),
         };
         for (number, server) in starting.into_iter().enumerate() {
             let server = joined(server).await?;
@@ -183,6 +187,53 @@ impl ServerSet {
         let killed = self.kill_leader().await?;
         self.leader_but(Some(killed)).await?;
         self.start_again(killed).await
+    }
+
+    /// Freezes the leader (SIGSTOP), and returns its index when another server leads.
+    ///
+    /// # Errors
+    /// The others elect no leader.
+    pub async fn depose(&self) -> Result<usize, LaunchError> {
+        let leader = self.leader_but(None).await?;
+        self.server(leader)?.pause().await?;
+        *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = Some(leader);
+        self.leader_but(Some(leader)).await?;
+        Ok(leader)
+    }
+
+    /// Continues the frozen server, and returns its index at once; None if none is frozen.
+    ///
+    /// # Errors
+    /// The error of [`Server::resume`].
+    pub async fn thaw(&self) -> Result<Option<usize>, LaunchError> {
+        let frozen = self
+            .frozen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(frozen) = frozen {
+            self.server(frozen)?.resume().await?;
+        }
+        Ok(frozen)
+    }
+
+    /// Returns when every server takes part in the cluster, and exactly one says that it leads.
+    ///
+    /// # Errors
+    /// Not within two minutes.
+    pub async fn is_whole(&self) -> Result<(), LaunchError> {
+        let clustered = clustered(self.kind)?;
+        self.until("every server takes part", move |set| {
+            let mut leaders = 0;
+            for (number, server) in set.servers.iter().enumerate() {
+                if !clustered.takes_part(server.address())? {
+                    return Ok(None);
+                }
+                leaders += usize::from(clustered.leads(number, server.address(), &set.peers)?);
+            }
+            Ok((leaders == 1).then_some(()))
+        })
+        .await
     }
 
     /// Kills all servers, or starts all of them again and waits until one leads.

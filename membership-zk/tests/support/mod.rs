@@ -9,7 +9,7 @@ use async_trait::async_trait;
 pub use conformance_tests::helpers::until;
 use conformance_tests::servers::{ServerBackend, Store};
 use conformance_tests::{RoundTrips, Stop};
-use membership_core::{ClusterName, MembershipTable, TableError};
+use membership_core::{ClusterName, Durability, Guarantees, MembershipTable, Recency, TableError};
 use membership_zk::{ZkConfig, ZkTable};
 
 use shell::Raw;
@@ -32,6 +32,11 @@ impl Store for ZooKeeper {
 
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Raw, Stop> {
         Raw::open(&backend.url(), &backend.servers().addresses(), cluster).await
+    }
+
+    /// A follower may lag behind, and a client reads nothing older than it has seen.
+    fn required_guarantees(&self) -> Guarantees {
+        Guarantees::new(Recency::MonotonicPerClient, Durability::Kept)
     }
 
     /// As the README describes it.

@@ -2,7 +2,7 @@
 //! its three rows.
 
 use membership_core::{
-    CommitOutcome, HeartbeatWrite, Heartbeats, NextStep, ReadAnswer, ReadRequest, Recency, RowRead,
+    CommitOutcome, HeartbeatWrite, Heartbeats, NextStep, ReadAnswer, ReadRequest, RowRead,
     Snapshot, TableError, TableErrorKind,
 };
 
@@ -93,7 +93,7 @@ impl Route {
 
     /// Whether reads without a barrier show every earlier commit.
     fn linearizable(&self) -> bool {
-        self.table.guarantees().reads == Recency::Linearizable
+        self.cx.must_be_linearizable(&*self.table)
     }
 
     fn shown(&self, prepared: &Prepared, answer: ReadAnswer) -> Verdict {

@@ -83,6 +83,8 @@ bugs! {
     Setup T6 TearsReads: "rows of one version come with the token of another",
     Setup T6 ReadsOldVersions: "a read shows what the client read before",
     Setup T6 AlwaysUnchanged: "a known token is always current",
+    Setup T6 PromisesLess: "reads are not said to be linearizable, and the store must guarantee it",
+    Setup T2 KeepsLess: "acknowledged commits are said to be lost now and then, and the store must keep them",
     Setup T7 HeartbeatsMoveTheVersion: "a heartbeat makes a version",
     Setup T8 HeartbeatsMakeRows: "a heartbeat of a missing silo makes a row",
     Setup T8 MovesHeartbeatsBack: "a commit resets the heartbeats of the rows it writes",

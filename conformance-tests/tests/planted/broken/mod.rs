@@ -127,6 +127,7 @@ impl Backend for Planted {
         }
         &[
             (Capability::Child, Reason::InMemory),
+            (Capability::Depose, Reason::OneServer),
             (Capability::Proxy, Reason::InMemory),
             (Capability::Hints, Reason::NoHints),
         ]

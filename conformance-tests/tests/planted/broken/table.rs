@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use conformance_tests::backends::Memory;
 use conformance_tests::{Backend, Checkpoint};
 use membership_core::{
-    Attempt, ClusterName, CommitOutcome, CommitRequest, Conflict, Guarantees, Heartbeat,
-    HeartbeatWrite, InitializeRequest, MembershipEntry, MembershipTable, Operation, ReadAnswer,
-    ReadRequest, Row, RowChange, RowRead, Rows, SharedSettings, SiloAddress, Snapshot, TableError,
-    TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
+    Attempt, ClusterName, CommitOutcome, CommitRequest, Conflict, Durability, Guarantees,
+    Heartbeat, HeartbeatWrite, InitializeRequest, MembershipEntry, MembershipTable, Operation,
+    ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, Rows, SharedSettings, SiloAddress,
+    Snapshot, TableError, TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
 };
 
 use super::bug::Bug;
@@ -499,6 +499,12 @@ impl MembershipTable for Broken {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.inner.guarantees()
+        let mut stated = self.inner.guarantees();
+        match self.bug {
+            Bug::PromisesLess => stated.reads = Recency::MonotonicPerClient,
+            Bug::KeepsLess => stated.durability = Durability::MayBeLost,
+            _ => {}
+        }
+        stated
     }
 }

@@ -105,6 +105,7 @@ impl Backend for Networked {
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
         &[
             (Capability::Child, Reason::InMemory),
+            (Capability::Depose, Reason::OneServer),
             (Capability::Secret, Reason::NoSecret),
         ]
     }

@@ -145,6 +145,10 @@ impl Clustered for Consul {
             .and_then(|(_, port)| port.parse::<u16>().ok());
         Ok(port == Some(peers.port(server, 0)))
     }
+
+    fn takes_part(&self, address: SocketAddr) -> io::Result<bool> {
+        Ok(wire::consul_leader(wire::tcp(address)?)?.contains(':'))
+    }
 }
 
 /// A leader steps down after 1.5 s without contact to the others, and they hold an election after 3

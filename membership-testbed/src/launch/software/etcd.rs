@@ -131,6 +131,12 @@ impl Clustered for Etcd {
         let status: serde_json::Value = serde_json::from_str(&status)?;
         Ok(status["leader"].is_string() && status["leader"] == status["header"]["member_id"])
     }
+
+    fn takes_part(&self, address: SocketAddr) -> io::Result<bool> {
+        let status = wire::etcd(wire::tcp(address)?, "/v3/maintenance/status", "{}")?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        Ok(status["leader"].is_string())
+    }
 }
 
 /// How many milliseconds without contact to the leader until members elect another. etcd's default

@@ -16,6 +16,9 @@ pub(super) struct Postgres;
 
 impl Software for Postgres {
     fn create(&self, ground: &Ground) -> Result<(), LaunchError> {
+        if let Some(primary) = ground.extra().find_map(standby_of) {
+            return copy(ground, &primary);
+        }
         let mut command = ground.command("initdb")?;
         command.arg("-D").arg(ground.data()).args([
             "-U",
@@ -65,7 +68,11 @@ impl Software for Postgres {
                 set("ssl_ca_file", &ca.to_string_lossy());
             });
         }
-        command.args(ground.extra());
+        command.args(
+            ground
+                .extra()
+                .filter(|argument| standby_of(argument.clone()).is_none()),
+        );
         Ok(command)
     }
 
@@ -117,6 +124,26 @@ impl Software for Postgres {
     fn usual_port(&self) -> u16 {
         5432
     }
+}
+
+/// The port of the primary that this argument names.
+fn standby_of(argument: String) -> Option<String> {
+    argument.strip_prefix("standby_of=").map(str::to_owned)
+}
+
+/// Copies a running server of this machine, which has the same password: the copy follows it until
+/// it is promoted.
+fn copy(ground: &Ground, primary: &str) -> Result<(), LaunchError> {
+    let mut command = ground.command("pg_basebackup")?;
+    command
+        .arg("-D")
+        .arg(ground.data())
+        .args(["-h", "127.0.0.1", "-p", primary, "-U", "postgres"])
+        .args(["--checkpoint=fast", "--no-sync", "-R", "-X", "stream"]);
+    if let Some(password) = &ground.options.password {
+        command.env("PGPASSWORD", password);
+    }
+    finish(ground, command, "pg_basebackup")
 }
 
 /// The settings for the options.

@@ -185,6 +185,10 @@ impl Clustered for ZooKeeper {
     fn leads(&self, _: usize, address: SocketAddr, _: &Peers) -> io::Result<bool> {
         Ok(wire::srvr(wire::tcp(address)?)?.contains("Mode: leader"))
     }
+
+    fn takes_part(&self, address: SocketAddr) -> io::Result<bool> {
+        Ok(wire::srvr(wire::tcp(address)?)?.contains("Mode: "))
+    }
 }
 
 /// Java needs certificate and key in one file.

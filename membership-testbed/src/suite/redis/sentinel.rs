@@ -1,17 +1,24 @@
 //! A master with a replica, watched by a sentinel.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::Stop;
 use conformance_tests::helpers::until;
 use conformance_tests::servers::Servers;
+use membership_core::ClusterName;
 use membership_fault_proxy::Proxy;
 
-use super::{AT_ONCE, DURABLE, ask, in_step, proxy, server};
+use super::{AT_ONCE, DURABLE, ask, caught_up, cut_off, in_step, proxy, server, try_ask};
 use crate::{Kind, Server};
 
+/// Up to here a sentinel takes a frozen master for dead while a test waits.
+const HURRY: Duration = Duration::from_secs(10);
+/// How long clients write what no replica hears of.
+const UNHEARD: Duration = Duration::from_millis(100);
 /// What the sentinel calls the master.
 pub const MASTER: &str = "main";
 
@@ -26,6 +33,9 @@ pub struct Watched {
     /// More of them.
     others: Vec<Server>,
     patience: Duration,
+    /// Whether the next failovers lose commits.
+    pub loses: AtomicBool,
+    frozen: Mutex<Option<usize>>,
     /// Clients and servers reach master and replica through it.
     pub proxy: Proxy,
 }
@@ -63,8 +73,47 @@ impl Watched {
             sentinel,
             others: Vec::new(),
             patience,
+            loses: AtomicBool::new(false),
+            frozen: Mutex::default(),
             proxy,
         }
+    }
+
+    /// Waits until one of both is the master (0: the first one), and not the one that is frozen.
+    async fn leading(&self, frozen: Option<usize>) -> usize {
+        let leading = AtomicUsize::new(0);
+        until("one of both is the master", async || {
+            for n in (0..2).filter(|n| Some(*n) != frozen) {
+                let said = try_ask(self.node(n), &["INFO", "replication"]).await;
+                let is_master = said.is_ok_and(|said| said.contains("role:master"));
+                if is_master && self.sentinel_says(n).await {
+                    leading.store(n, Ordering::SeqCst);
+                    return true;
+                }
+            }
+            false
+        })
+        .await;
+        leading.into_inner()
+    }
+
+    /// Whether the sentinel leads clients to this server.
+    async fn sentinel_says(&self, server: usize) -> bool {
+        let address = format!("address={},", self.proxy.addresses()[server]);
+        ask(&self.sentinel, &["INFO", "sentinel"])
+            .await
+            .contains(&address)
+    }
+
+    fn node(&self, n: usize) -> &Server {
+        match n {
+            0 => &self.master,
+            _ => &self.replica,
+        }
+    }
+
+    fn frozen(&self) -> MutexGuard<'_, Option<usize>> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds so many sentinels, and waits until all know each other: then a failover needs most of
@@ -110,7 +159,16 @@ async fn sentinel(replica: &Server, file: &str, port: &str, patience: Duration) 
     server(replica.kind(), &[config.to_str().unwrap(), "--sentinel"]).await
 }
 
-/// To the suite the master is the server: its sentinel is in no hurry.
+/// Ends what [`cut_off`] began.
+async fn takes_replicas(server: &Server) {
+    let allow = ["ACL", "SETUSER", "default", "+psync", "+sync"];
+    until("replicas are taken again", async || {
+        try_ask(server, &allow).await.is_ok()
+    })
+    .await;
+}
+
+/// To the suite the master is the server, unless its sentinel is in a hurry.
 #[async_trait]
 impl Servers for Watched {
     fn url(&self) -> String {
@@ -127,6 +185,52 @@ impl Servers for Watched {
 
     async fn set_running(&self, running: bool) -> Result<(), Stop> {
         self.master.set_running(running).await
+    }
+
+    /// A sentinel in a hurry has the replica take over.
+    fn have_successors(&self) -> bool {
+        self.patience <= HURRY
+    }
+
+    async fn leader(&self, _: &ClusterName) -> Result<SocketAddr, Stop> {
+        Ok(self.node(self.leading(None).await).address())
+    }
+
+    /// The replica has what the master acknowledged, unless the failover shall lose commits: then
+    /// it hears nothing of the last ones.
+    async fn depose(&self, _: &ClusterName) -> Result<(), Stop> {
+        // A former master may not have become a replica yet.
+        self.rejoined().await?;
+        let leader = self.leading(None).await;
+        let (master, replica) = (self.node(leader), self.node(1 - leader));
+        if self.loses.load(Ordering::SeqCst) {
+            cut_off(master).await;
+            tokio::time::sleep(UNHEARD).await;
+        } else {
+            caught_up(replica, master).await;
+        }
+        master.pause().await?;
+        *self.frozen() = Some(leader);
+        self.leading(Some(leader)).await;
+        Ok(())
+    }
+
+    async fn thaw(&self) -> Result<(), Stop> {
+        let frozen = self.frozen().take();
+        if let Some(frozen) = frozen {
+            self.node(frozen).resume().await?;
+        }
+        Ok(())
+    }
+
+    /// Both sides of the replication are what the sentinel says, and replicas are taken again.
+    async fn rejoined(&self) -> Result<(), Stop> {
+        for server in [&self.master, &self.replica] {
+            takes_replicas(server).await;
+        }
+        let leader = self.leading(None).await;
+        in_step(self.node(1 - leader)).await;
+        Ok(())
     }
 
     fn advertised_proxy(&self) -> Option<Proxy> {
