@@ -52,7 +52,7 @@ fn every_figure_is_beside_that_of_the_store() {
         .expect(0);
     let said = ran.json();
     let operations = said["operations"].as_array().unwrap();
-    assert_eq!(operations.len(), 10);
+    assert_eq!(operations.len(), 12);
     for of in operations {
         assert!(of["rounds"].as_u64().unwrap() >= 100, "{of}");
         assert!(

@@ -26,6 +26,8 @@ const MAX_OVERTIME: u32 = 4;
 pub(crate) enum Timed {
     Read,
     ReadUnchanged,
+    /// Without heartbeats: whether anything has changed.
+    ReadQuiet,
     ReadRow,
     Commit,
     Heartbeat,
@@ -37,9 +39,10 @@ pub(crate) enum Timed {
 
 impl Timed {
     /// The operations of a table, in the order they are shown.
-    pub const OPERATIONS: [Self; 5] = [
+    pub const OPERATIONS: [Self; 6] = [
         Self::Read,
         Self::ReadUnchanged,
+        Self::ReadQuiet,
         Self::ReadRow,
         Self::Commit,
         Self::Heartbeat,
@@ -49,6 +52,7 @@ impl Timed {
         match self {
             Self::Read => "read",
             Self::ReadUnchanged => "read, unchanged",
+            Self::ReadQuiet => "read, no heartbeats",
             Self::ReadRow => "read_row",
             Self::Commit => "commit",
             Self::Heartbeat => "heartbeat",
@@ -90,7 +94,7 @@ impl Times {
 /// The figures of one size of table.
 pub(crate) struct Operations {
     pub rows: usize,
-    times: [Times; 7],
+    times: [Times; 8],
     /// Rounds that were not counted because the store was busy or an outcome was unknown.
     pub troubled: usize,
 }
@@ -123,7 +127,7 @@ pub(crate) async fn measure(
         order.extend([Timed::OwnWrite, Timed::OwnRead]);
     }
     let mut at = Client::find(table, baseline).await?;
-    let mut times: [Vec<Duration>; 7] = Default::default();
+    let mut times: [Vec<Duration>; 8] = Default::default();
     let (mut counted, mut troubled, began) = (0, 0, Instant::now());
     for round in 0.. {
         if began.elapsed() >= time * MAX_OVERTIME
@@ -221,9 +225,10 @@ impl<'a> Client<'a> {
     async fn time(&mut self, what: Timed) -> Result<Result<Duration, TableError>, Failure> {
         let done = match what {
             Timed::Read => self.read(ReadRequest::all()).await,
-            Timed::ReadUnchanged => {
-                let known = Some(self.now.token.clone());
-                self.read(ReadRequest::all().with_known(known)).await
+            Timed::ReadUnchanged | Timed::ReadQuiet => {
+                let request = ReadRequest::all().with_known(self.now.token.clone());
+                let heartbeats = what == Timed::ReadUnchanged;
+                self.read(request.with_heartbeats(heartbeats)).await
             }
             Timed::ReadRow => {
                 let silo = self.next()?;
@@ -323,7 +328,7 @@ mod tests {
             shuffle(&mut order);
             firsts.insert(order[0]);
         }
-        assert_eq!(firsts.len(), 5);
+        assert_eq!(firsts.len(), 6);
         order.sort_unstable();
         assert_eq!(order, Timed::OPERATIONS);
     }
