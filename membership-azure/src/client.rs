@@ -103,7 +103,10 @@ impl Client {
         let (transport, http) = match &config.transport {
             Some(transport) => (transport.clone(), None),
             None => {
-                let http = Arc::new(Http(Replaceable::new(http_client(config, &endpoint)?)));
+                let http = Arc::new(Http {
+                    client: Replaceable::new(http_client(config, &endpoint)?),
+                    config: config.clone(),
+                });
                 (Transport::new(http.clone()), Some(http))
             }
         };
@@ -158,11 +161,8 @@ impl Client {
     ///
     /// # Errors
     /// `Configuration`
-    pub(crate) fn reconnect(&self, config: &AzureTableConfig) -> Result<(), TableError> {
-        if let Some(Http(http)) = self.http.as_deref() {
-            http.replace(http_client(config, &config.endpoint_url()?)?);
-        }
-        Ok(())
+    pub(crate) fn reconnect(&self) -> Result<(), TableError> {
+        self.http.as_deref().map_or(Ok(()), Http::renew)
     }
 
     /// When an operation that begins now must end, however many requests it takes.
@@ -261,12 +261,30 @@ impl Client {
 
 /// The HTTP client under the pipeline and under the credentials.
 #[derive(Debug)]
-struct Http(Replaceable<reqwest::Client>);
+struct Http {
+    client: Replaceable<reqwest::Client>,
+    config: AzureTableConfig,
+}
+
+impl Http {
+    /// A new client, which reads the file of authorities again.
+    fn renew(&self) -> Result<(), TableError> {
+        let client = http_client(&self.config, &self.config.endpoint_url()?)?;
+        self.client.replace(client);
+        Ok(())
+    }
+}
 
 #[async_trait]
 impl HttpClient for Http {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        self.0.current().execute_request(request).await
+        match self.client.current().execute_request(request).await {
+            // Nothing was sent. The file may have a newer authority.
+            Err(e) if error::is_untrusted(&e) && self.renew().is_ok() => {
+                self.client.current().execute_request(request).await
+            }
+            done => done,
+        }
     }
 }
 

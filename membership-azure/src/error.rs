@@ -117,13 +117,18 @@ pub(crate) fn late_token(timeout: std::time::Duration, endpoint: &str) -> TableE
     error(TableErrorKind::Unavailable, why)
 }
 
+/// Whether nothing was sent because the server's certificate is not trusted.
+pub(crate) fn is_untrusted(failure: &azure_core::Error) -> bool {
+    matches!(failure.kind(), ErrorKind::Connection) && innermost(failure).contains("certificate")
+}
+
 /// A request without an answer. The source is not kept: it contains the URL, and that may contain a
 /// signature (clause T15).
 pub(crate) fn unanswered(failure: &azure_core::Error, endpoint: &str) -> TableError {
     // The innermost cause does not contain the URL.
     let why = innermost(failure);
     match failure.kind() {
-        ErrorKind::Connection if why.contains("certificate") => error(
+        _ if is_untrusted(failure) => error(
             TableErrorKind::Configuration,
             format!(
                 "{endpoint} has an untrusted certificate ({why}): name its authority with `tls_ca`"

@@ -55,7 +55,7 @@ impl Inner {
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         if request.new_connection {
-            self.client.reconnect(&self.config)?;
+            self.client.reconnect()?;
         }
         let deadline = self.client.deadline();
         let reader = self.reader(deadline, request.known.as_ref(), request.heartbeats);
