@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
-    HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
-    RowRead, SiloAddress, TableError, TableLimits, VersionToken,
+    Baseline, ClusterName, Durability, Guarantees, HintStream, Recency, TableError,
 };
-use membership_provider::{Provider, StoreProvider};
+use membership_provider::{Provider, StoreProvider, table_over_inner};
 
 use crate::STORE;
 use crate::baseline::EtcdBaseline;
@@ -16,7 +13,7 @@ use crate::client::{Inner, LIMITS};
 use crate::config::{EtcdConfig, SCHEMES};
 
 /// The membership table of one cluster in etcd. Clones share connections and the last snapshot. One
-/// more connection exists while there is a stream of [`hints`](MembershipTable::hints).
+/// more connection exists while there is a stream of [`hints`](membership_core::MembershipTable::hints).
 ///
 /// Needs a tokio runtime with time and network enabled.
 #[derive(Clone)]
@@ -55,60 +52,7 @@ impl EtcdTable {
     }
 }
 
-#[async_trait]
-impl MembershipTable for EtcdTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let done = self.0.initialize(request).await;
-        done.map_err(|e| self.0.during(Operation::Initialize, e))
-    }
-
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let answer = self.0.read(request).await;
-        answer.map_err(|e| self.0.during(Operation::Read, e))
-    }
-
-    async fn read_row(
-        &self,
-        silo: &SiloAddress,
-        known: Option<&VersionToken>,
-    ) -> Result<RowRead, TableError> {
-        let row = self.0.read_row(silo, known).await;
-        row.map_err(|e| self.0.during(Operation::ReadRow, e))
-    }
-
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        request.validate(&LIMITS, STORE)?;
-        let outcome = self.0.commit(request).await;
-        outcome.map_err(|e| {
-            self.0
-                .during(Operation::Commit, e)
-                .of_commit(request.attempt)
-        })
-    }
-
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        write.validate(STORE)?;
-        let done = self.0.heartbeat(write).await;
-        done.map_err(|e| self.0.during(Operation::UpdateIAmAlive, e))
-    }
-
-    async fn delete(&self) -> Result<(), TableError> {
-        let done = self.0.delete().await;
-        done.map_err(|e| self.0.during(Operation::Delete, e))
-    }
-
-    fn limits(&self) -> TableLimits {
-        LIMITS
-    }
-
+table_over_inner!(EtcdTable, STORE, LIMITS, {
     fn guarantees(&self) -> Guarantees {
         Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
@@ -120,4 +64,4 @@ impl MembershipTable for EtcdTable {
     fn baseline(&self) -> Option<Box<dyn Baseline>> {
         Some(Box::new(EtcdBaseline::new(&self.0)))
     }
-}
+});

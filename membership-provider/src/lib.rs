@@ -36,6 +36,7 @@ mod provider;
 mod replaceable;
 mod rows;
 mod secrets;
+mod table;
 mod timeouts;
 mod tls;
 mod version;
@@ -58,6 +59,10 @@ pub use version::{
     VersionRowParts, check_last_commit, counted_next_token, counted_token, json, recent_slot,
     row_count_of,
 };
+
+/// For the macros of this crate.
+#[doc(hidden)]
+pub use membership_core as core;
 
 /// The code in the document compiles.
 #[cfg(doctest)]

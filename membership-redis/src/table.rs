@@ -2,13 +2,8 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
-    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
-    SiloAddress, TableError, TableLimits, VersionToken,
-};
-use membership_provider::{Provider, StoreProvider};
+use membership_core::{Baseline, ClusterName, Guarantees, HintStream, Recency, TableError};
+use membership_provider::{Provider, StoreProvider, table_over_inner};
 
 use crate::STORE;
 use crate::baseline::RedisBaseline;
@@ -17,7 +12,7 @@ use crate::config::{RedisConfig, SCHEMES};
 
 /// The membership table of one cluster in Redis or Valkey. Clones share one connection, which is
 /// made when an operation needs it and again after it has ended. A second one exists while there is
-/// a stream of [`hints`](MembershipTable::hints).
+/// a stream of [`hints`](membership_core::MembershipTable::hints).
 ///
 /// Needs a tokio runtime with time and network enabled.
 #[derive(Clone)]
@@ -56,60 +51,7 @@ impl RedisTable {
     }
 }
 
-#[async_trait]
-impl MembershipTable for RedisTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let done = self.0.initialize(request).await;
-        done.map_err(|e| self.0.during(Operation::Initialize, e))
-    }
-
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let answer = self.0.read(request).await;
-        answer.map_err(|e| self.0.during(Operation::Read, e))
-    }
-
-    async fn read_row(
-        &self,
-        silo: &SiloAddress,
-        known: Option<&VersionToken>,
-    ) -> Result<RowRead, TableError> {
-        let row = self.0.read_row(silo, known).await;
-        row.map_err(|e| self.0.during(Operation::ReadRow, e))
-    }
-
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        request.validate(&LIMITS, STORE)?;
-        let outcome = self.0.commit(request).await;
-        outcome.map_err(|e| {
-            self.0
-                .during(Operation::Commit, e)
-                .of_commit(request.attempt)
-        })
-    }
-
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        write.validate(STORE)?;
-        let done = self.0.heartbeat(write).await;
-        done.map_err(|e| self.0.during(Operation::UpdateIAmAlive, e))
-    }
-
-    async fn delete(&self) -> Result<(), TableError> {
-        let done = self.0.delete().await;
-        done.map_err(|e| self.0.during(Operation::Delete, e))
-    }
-
-    fn limits(&self) -> TableLimits {
-        LIMITS
-    }
-
+table_over_inner!(RedisTable, STORE, LIMITS, {
     fn guarantees(&self) -> Guarantees {
         // After a failover, a master that does not know of it yet answers with old data.
         let reads = match self.0.client.is_linearizable() {
@@ -126,4 +68,4 @@ impl MembershipTable for RedisTable {
     fn baseline(&self) -> Option<Box<dyn Baseline>> {
         Some(Box::new(RedisBaseline::new(&self.0)))
     }
-}
+});
