@@ -60,6 +60,7 @@ mod record;
 mod report;
 mod round_trips;
 pub mod servers;
+pub mod silent;
 mod stop;
 mod suite;
 

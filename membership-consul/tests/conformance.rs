@@ -6,6 +6,7 @@ mod support;
 
 use conformance_tests::Clause::{T5, T6, T13, T14, T15, T16};
 use conformance_tests::helpers::passes;
+use conformance_tests::silent::{FIRST, silent_hosts_cost_little};
 use conformance_tests::{Effort, Suite};
 use membership_testbed::{Kind, Options, Tls, suite};
 use support::{Consul, SECRET};
@@ -55,6 +56,12 @@ async fn encrypted() {
     let backend = suite::encrypted(Consul, Kind::Consul, SECRET, options, trust);
     let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
     passes(suite.repeats([T13, T14, T15])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_hosts() {
+    let backend = suite::single(Consul, Kind::Consul, SECRET).await.unwrap();
+    silent_hosts_cost_little(&backend, FIRST).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

@@ -7,6 +7,9 @@ mod support;
 use conformance_tests::Clause::{T5, T6, T13, T14, T15, T16};
 use conformance_tests::Suite;
 use conformance_tests::helpers::passes;
+use conformance_tests::silent::{
+    FIRST, a_host_that_falls_silent_costs_little, silent_hosts_cost_little,
+};
 use membership_testbed::{Kind, Options, suite};
 use support::{Etcd, SECRET, shorter};
 
@@ -29,6 +32,13 @@ async fn encrypted() {
     let backend = suite::encrypted(Etcd, Kind::Etcd, SECRET, Options::default(), trust);
     let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shorter);
     passes(suite.repeats([T13, T14, T15])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_hosts() {
+    let backend = suite::single(Etcd, Kind::Etcd, SECRET).await.unwrap();
+    silent_hosts_cost_little(&backend, FIRST).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

@@ -8,6 +8,9 @@ mod support;
 use conformance_tests::Clause::{T1, T3, T5, T6, T13, T14, T15, T16};
 use conformance_tests::helpers::passes;
 use conformance_tests::servers::ServerBackend;
+use conformance_tests::silent::{
+    FIRST, a_host_that_falls_silent_costs_little, silent_hosts_cost_little,
+};
 use conformance_tests::{Effort, Suite};
 use membership_core::{Durability, Guarantees, Recency};
 use membership_testbed::{Kind, Options, Server, Tls, suite};
@@ -65,6 +68,13 @@ async fn encrypted() {
     let backend = suite::encrypted(MongoDb, Kind::MongoDb, SECRET, Options::default(), trust);
     let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
     passes(suite.clauses([T1, T3, T15])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_hosts_beside_three_members() {
+    let backend = ServerBackend::new("mongodb (three members)", MongoDb, Set::start().await);
+    silent_hosts_cost_little(&backend, FIRST).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

@@ -30,6 +30,7 @@ mod endpoint;
 mod error;
 mod heartbeat;
 mod hints;
+mod hosts;
 #[cfg(feature = "http")]
 pub mod http;
 mod provider;
@@ -47,6 +48,7 @@ pub use endpoint::Endpoint;
 pub use error::{causes, gone_since, innermost, one_line, unanswered};
 pub use heartbeat::LastWritten;
 pub use hints::{HintSource, Hints, Notifier};
+pub use hosts::first_of;
 pub use provider::{Provider, StoreProvider};
 pub use replaceable::Replaceable;
 pub use rows::{StoredHeartbeats, decode_row, merge_rows, shown_heartbeats, stored_heartbeat};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use membership_core::{NextStep, TableError, TableErrorKind};
-use membership_provider::Endpoint;
+use membership_provider::{Endpoint, first_of};
 use redis::Value;
 
 use crate::codec::{self, text};
@@ -178,33 +178,28 @@ impl Topology {
         }
     }
 
-    /// The owner, found through any node.
+    /// The owner, found through any node: one that is silent makes the others wait only a moment.
     async fn any_owner(
         &self,
         connector: &Connector,
         seeds: &[Endpoint],
         key: &str,
     ) -> Result<Connection, TableError> {
-        let mut worst = None;
         let candidates = self.nodes().clone();
-        for candidate in candidates {
+        let asked = candidates.into_iter().map(|candidate| async move {
             self.ask_last(&candidate);
-            match self.owner_by(connector, candidate, key).await {
-                Ok(connection) => {
-                    // A user who may not ask only knows the configured nodes.
-                    if let Some((listed, alone)) = members(&connection).await {
-                        self.learn(&listed, seeds);
-                        let _known = alone.map(|alone| connection.alone.set(alone));
-                    }
-                    self.prefer(connection.endpoint.clone());
-                    return Ok(connection);
-                }
-                // A permanent error is the same at every node.
-                Err(e) if e.next_step() == NextStep::GiveUp => return Err(e),
-                Err(e) => worst = Some(e),
-            }
+            self.owner_by(connector, candidate, key).await
+        });
+        // A permanent error is the same at every node.
+        let found = first_of(asked, |e| e.next_step() == NextStep::GiveUp).await;
+        let connection = found.unwrap_or_else(|| Err(wrong("no node of the cluster is named")))?;
+        // A user who may not ask only knows the configured nodes.
+        if let Some((listed, alone)) = members(&connection).await {
+            self.learn(&listed, seeds);
+            let _known = alone.map(|alone| connection.alone.set(alone));
         }
-        Err(worst.unwrap_or_else(|| wrong("no node of the cluster is named")))
+        self.prefer(connection.endpoint.clone());
+        Ok(connection)
     }
 
     /// Whether this server still is the master, by the word of most sentinels or nodes. Nobody can

@@ -11,10 +11,14 @@ use conformance_tests::Clause::{T5, T6, T9, T13, T14, T15, T16};
 use conformance_tests::Suite;
 use conformance_tests::helpers::passes;
 use conformance_tests::servers::{ServerBackend, Servers};
+use conformance_tests::silent::{a_host_that_falls_silent_costs_little, silent_hosts_cost_little};
 use membership_core::{Durability, Guarantees, Recency};
 use membership_testbed::{Kind, Options, Tls, suite};
 use support::nodes::{Cluster, Watched};
 use support::{Redis, SECRET};
+
+/// The longest search for the master while nodes or sentinels are silent.
+const PROMPT: Duration = Duration::from_millis(1_500);
 
 /// A server that keeps acknowledged writes; an external one is used as it is.
 async fn single(kind: Kind) -> ServerBackend<Redis> {
@@ -98,6 +102,22 @@ async fn redis_tls() {
     let backend = suite::encrypted(Redis, Kind::Redis, SECRET, Options::default(), trust);
     let suite = shorter(backend.await.unwrap());
     passes(suite.repeats([T13, T14, T15])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_nodes_of_a_cluster() {
+    let cluster = Cluster::start(Kind::Redis).await;
+    let backend = several(Kind::Redis, "Cluster", cluster);
+    silent_hosts_cost_little(&backend, PROMPT).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_sentinels() {
+    let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
+    let backend = several(Kind::Redis, "Sentinel", watched);
+    silent_hosts_cost_little(&backend, PROMPT).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

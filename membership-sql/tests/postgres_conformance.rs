@@ -9,6 +9,9 @@ mod postgres;
 use conformance_tests::Clause::{T1, T2, T5, T6, T7, T8, T10, T13, T14};
 use conformance_tests::helpers::passes;
 use conformance_tests::servers::ServerBackend;
+use conformance_tests::silent::{
+    FIRST, a_host_that_falls_silent_costs_little, silent_hosts_cost_little,
+};
 use conformance_tests::{Capability, Reason, Suite};
 use membership_core::{Durability, Guarantees, Recency};
 use membership_testbed::suite::postgres::Pair;
@@ -73,6 +76,14 @@ async fn conformance_as_behind_a_pooler() {
     let suite = Suite::new(backend)
         .effort(|e| (e.model_operations, e.commits, e.kills, e.rows) = (300, 200, 20, 500));
     passes(suite.repeats([T1, T2, T5, T6, T7, T8, T10, T13, T14])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_hosts() {
+    let backend = suite::single(Postgres, Kind::Postgres, SECRET);
+    let backend = backend.await.unwrap();
+    silent_hosts_cost_little(&backend, FIRST).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

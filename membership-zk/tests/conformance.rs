@@ -6,6 +6,9 @@ mod support;
 
 use conformance_tests::Clause::{T5, T6, T13, T14, T15, T16};
 use conformance_tests::helpers::passes;
+use conformance_tests::silent::{
+    FIRST, a_host_that_falls_silent_costs_little, silent_hosts_cost_little,
+};
 use conformance_tests::{Effort, Suite};
 use membership_testbed::suite::SECRET;
 use membership_testbed::{Kind, Options, Tls, suite};
@@ -53,6 +56,14 @@ async fn encrypted() {
     );
     let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
     passes(suite.repeats([T13, T14, T15])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_hosts() {
+    let backend = suite::single(ZooKeeper, Kind::ZooKeeper, SECRET);
+    let backend = backend.await.unwrap();
+    silent_hosts_cost_little(&backend, FIRST).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

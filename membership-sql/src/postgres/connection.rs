@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind as Kind};
-use membership_provider::Endpoint;
+use membership_provider::{Endpoint, first_of};
 use tokio::sync::{OnceCell, RwLock};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -27,38 +27,45 @@ pub(super) const CANARY: &str = "force_generic_plan";
 pub(super) type Wire = tokio_postgres::Connection<Socket, Stream<Socket>>;
 
 impl Client {
-    /// A new connection, with what the server sends over it. The hosts are tried in order, beginning
-    /// with the last one that worked, or if `another` with the one after it. Each gets its share of
-    /// the time, so that one that accepts and is silent, or swallows packets, leaves time for the
-    /// next one.
+    /// A new connection, with what the server sends over it. The hosts are asked in order, beginning
+    /// with the last one that worked; one that accepts and is silent, or swallows packets, makes the
+    /// next one wait only a moment. With `another` the last one is in doubt: it gets its turn after
+    /// the others have failed, or been silent for their share of the time.
     pub(super) async fn dial(
         &self,
         another: bool,
     ) -> Result<(tokio_postgres::Client, Wire), TableError> {
-        let (count, limit) = (self.config.hosts(), self.config.operation_timeout);
-        let share = match count {
-            1 => limit,
-            _ => limit / (u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1)),
-        };
         // Certificates are replaced while silos run.
         let config = self.config.clone();
         let tls = tokio::task::spawn_blocking(move || Tls::new(&config)).await;
         let ends = |e| error(Kind::Unavailable, "the runtime is shutting down").with_source(e);
         self.tls.replace(tls.map_err(ends)??);
-        let first = self.host.load(Ordering::Relaxed) + usize::from(another);
-        let mut why = error(Kind::Configuration, "no host is named");
-        for host in (first..first + count).map(|n| n % count) {
-            let driver = self.driver(host, share);
-            why = match timeout(share, driver.connect(self.tls.current())).await {
-                Ok(Ok(connected)) => {
-                    self.host.store(host, Ordering::Relaxed);
-                    return Ok(connected);
-                }
-                Ok(Err(e)) => from_connect(e),
-                Err(_) => lost(Phase::Before, &format!("no connection within {share:?}")),
-            };
-        }
-        Err(why)
+        let (count, last) = (self.config.hosts(), self.host.load(Ordering::Relaxed));
+        let limit = self.config.operation_timeout;
+        let ask = |host, limit| async move {
+            let driver = self.driver(host, limit);
+            match timeout(limit, driver.connect(self.tls.current())).await {
+                Ok(Ok(connected)) => Ok((host, connected)),
+                Ok(Err(e)) => Err(from_connect(e)),
+                Err(_) => Err(lost(
+                    Phase::Before,
+                    &format!("no connection within {limit:?}"),
+                )),
+            }
+        };
+        let mut hosts: Vec<_> = (last..last + count).map(|n| n % count).collect();
+        let doubted = another.then(|| hosts.remove(0));
+        let share = doubted.map_or(limit, |_| self.config.share());
+        let found = first_of(hosts.into_iter().map(|host| ask(host, share)), |_| false).await;
+        let (host, connected) = match (found, doubted) {
+            (Some(Ok(found)), _) => found,
+            (_, Some(host)) => ask(host, limit).await?,
+            (found, None) => {
+                found.unwrap_or_else(|| Err(error(Kind::Configuration, "no host is named")))?
+            }
+        };
+        self.host.store(host, Ordering::Relaxed);
+        Ok(connected)
     }
 
     /// The driver's configuration for one of the hosts.

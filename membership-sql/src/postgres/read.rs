@@ -3,6 +3,8 @@
 
 use membership_core::{ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, VersionToken};
 
+use tokio::time::timeout;
+
 use super::client::{Call, MAIN, Value};
 use super::codec::{replaced_if_known, sort};
 use super::sql::Statement;
@@ -16,7 +18,15 @@ impl Call {
             self.open(MAIN, true).await?;
             return self.read_once(request).await;
         }
-        self.look_twice(|| self.read_once(request)).await
+        let read = self.look_twice(|| self.read_once(request));
+        match timeout(self.client.config.share(), read).await {
+            Ok(answer) => answer,
+            // The host has fallen silent.
+            Err(_) => {
+                self.open(MAIN, true).await?;
+                self.read_once(request).await
+            }
+        }
     }
 
     async fn read_once(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
