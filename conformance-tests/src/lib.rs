@@ -61,6 +61,7 @@ mod report;
 mod round_trips;
 pub mod servers;
 pub mod silent;
+pub mod stand_in;
 mod stop;
 mod suite;
 

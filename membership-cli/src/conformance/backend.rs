@@ -220,6 +220,7 @@ fn not_applicable(
         (Capability::SaveAndRestore, Reason::OnlyAddress),
         (Capability::Restart, own),
         (Capability::Unavailable, own),
+        (Capability::Depose, own),
     ];
     if own == Reason::InMemory {
         list.push((Capability::Child, own));
@@ -248,7 +249,6 @@ fn not_applicable(
     ]
     .contains(&table.store())
     {
-        (Capability::Depose, own),
         list.push((Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip));
     }
     Box::leak(list.into_boxed_slice())
@@ -273,6 +273,11 @@ impl Backend for Store {
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
         self.not_applicable
+    }
+
+    /// The store's guarantees are printed; which of them it must have, the operator knows.
+    fn required_guarantees(&self) -> Guarantees {
+        Guarantees::new(Recency::MonotonicPerClient, Durability::MayBeLost)
     }
 
     fn secret(&self) -> Result<String, Stop> {
@@ -307,11 +312,6 @@ impl Backend for Store {
         let own = self.own(cluster).await?;
         let table = self
             .connect(
-    /// The store's guarantees are printed; which of them it must have, the operator knows.
-    fn required_guarantees(&self) -> Guarantees {
-        Guarantees::new(Recency::MonotonicPerClient, Durability::MayBeLost)
-    }
-
                 &address.clone().with_short_timeout().at(proxy.address()),
                 &own,
             )

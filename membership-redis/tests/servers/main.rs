@@ -9,6 +9,7 @@ mod cluster;
 mod hints;
 mod layout;
 mod permissions;
+mod played;
 mod replicas;
 mod round_trips;
 mod sentinel;
