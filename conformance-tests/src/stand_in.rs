@@ -22,7 +22,7 @@ use crate::helpers::{heartbeat, insert, read};
 /// How many bytes of the beginning are the first message; None while it is not complete.
 pub type Framing = fn(&[u8]) -> Option<usize>;
 /// The answer to a request that is not passed on; None if it is.
-type Play = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send>;
+pub type Play = Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send>;
 
 /// Messages of HTTP/1.1 with a `content-length`, or without a body.
 #[must_use]
@@ -190,7 +190,7 @@ pub struct Answer {
     /// The name, for failures.
     pub name: &'static str,
     /// The answer to a request; None if the request is passed on.
-    pub play: Box<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send>,
+    pub play: Play,
     /// The kind of the error with which a commit ends.
     pub commit: &'static [TableErrorKind],
     /// The kind of the error with which a read ends.

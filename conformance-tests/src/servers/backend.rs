@@ -22,6 +22,9 @@ use crate::raw::RawAccess;
 use crate::round_trips::RoundTrips;
 use crate::stop::Stop;
 
+/// The addresses of a proxy, each with the server that it stands for.
+type Fronts = Vec<(SocketAddr, SocketAddr)>;
+
 /// The environment variable with the servers' URL, for the process that the suite kills.
 const CHILD_URL: &str = "MEMBERSHIP_CONFORMANCE_CHILD_URL";
 /// The test that runs in that process. It calls [`crash_child`].
@@ -142,10 +145,7 @@ impl<S: Store> ServerBackend<S> {
 
     /// A new proxy in front of all servers, the URL that leads through it, and which of its
     /// addresses stands for which server.
-    fn own_proxy(
-        &self,
-        mut url: String,
-    ) -> Result<(Proxy, String, Vec<(SocketAddr, SocketAddr)>), Stop> {
+    fn own_proxy(&self, mut url: String) -> Result<(Proxy, String, Fronts), Stop> {
         let any = ([127, 0, 0, 1], 0).into();
         let proxy = Proxy::on(any, None)?;
         let mut servers = Vec::new();
