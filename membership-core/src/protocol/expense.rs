@@ -1,19 +1,14 @@
 //! What roll calls cost this silo: the messages that it sent for its own and for those of others, as
 //! a level that falls with time. After calls that gave no majority the next one waits until the level
-//! is low, so that a lasting fault cannot double the load again and again (invariant P15). Any other
-//! call waits only while it is high: where silos fall silent and come back again and again, each call
-//! may be the first of its caller. Where only a sample is asked, a call that costs each silo little
-//! waits for less.
+//! is low, so that a lasting fault cannot double the load again and again (invariant P15). Where only a
+//! sample is asked, a call that costs each silo little waits for less.
 
 use std::time::Duration;
 
 use crate::{Config, MonoTime};
 
-/// The level above which a call waits that follows one without a majority, in seconds of the quiet
-/// load.
+/// The level above which every further call waits, in seconds of the quiet load.
 const LOW: Duration = Duration::from_secs(15);
-/// The level above which any call waits.
-const HIGH: Duration = Duration::from_secs(45);
 /// The highest level, in seconds of the quiet load: no caller can hold back the calls of others for
 /// longer.
 const MOST: Duration = Duration::from_secs(75);
@@ -41,15 +36,14 @@ impl Expense {
     }
 
     /// Until when the next call has to wait; in the past if it need not. It is about so many suspects
-    /// and asks so many of all silos; `again` = it follows one without a majority.
+    /// and asks so many of all silos.
     pub(crate) fn free_at(
         &self,
         config: &Config,
         suspects: usize,
-        (asked, all): (usize, usize),
-        again: bool,
+        asked: usize,
+        all: usize,
     ) -> MonoTime {
-        let least = if again { LOW } else { HIGH };
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let messages = count(suspects)
             .saturating_mul(PER_SUSPECT)
@@ -57,8 +51,8 @@ impl Expense {
         let cost = Self::price(config).saturating_mul(messages);
         // What it costs each silo, on average.
         let cost = cost.saturating_mul(count(asked)) / count(all).max(1);
-        let level = MOST.saturating_sub(cost.saturating_mul(ROOM)).max(least);
-        self.until.minus(if asked < all { level } else { least })
+        let level = MOST.saturating_sub(cost.saturating_mul(ROOM)).max(LOW);
+        self.until.minus(if asked < all { level } else { LOW })
     }
 }
 
@@ -73,16 +67,10 @@ mod tests {
         for _ in 0..1_000 {
             expense.add(now, &config);
         }
-        let wait = |suspects, of, again| expense.free_at(&config, suspects, of, again).since(now);
-        assert_eq!(
-            wait(1, (30, 30), true),
-            MOST - LOW,
-            "until the level is low"
-        );
-        assert_eq!(wait(1, (30, 30), false), MOST - HIGH, "while it is high");
-        assert_eq!(wait(90, (512, 1_000), true), MOST - LOW);
-        assert_eq!(wait(90, (512, 1_000), false), MOST - HIGH);
-        assert!(wait(1, (512, 1_000), true) < Duration::from_secs(8));
-        assert!(wait(20, (512, 10_000), true) < wait(20, (512, 1_000), true));
+        let wait = |suspects, asked, all| expense.free_at(&config, suspects, asked, all).since(now);
+        assert_eq!(wait(1, 30, 30), MOST - LOW, "until the level is low");
+        assert_eq!(wait(90, 512, 1_000), MOST - LOW);
+        assert!(wait(1, 512, 1_000) < Duration::from_secs(8));
+        assert!(wait(20, 512, 10_000) < wait(20, 512, 1_000));
     }
 }

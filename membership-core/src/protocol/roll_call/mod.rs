@@ -230,10 +230,15 @@ impl RollCall {
             .began
             .map_or(MonoTime::ZERO, |began| began + self.gap(ctx));
         let others = self.standoff.was_told(ctx.mono(), LONGEST_GAP * 2);
-        let again = self.fruitless > 0 || others;
-        let all = ctx.members.active.len();
-        let of = (all.min(SAMPLE), all);
-        next.max(ctx.expense.free_at(&ctx.config, self.size, of, again))
+        if self.fruitless == 0 && !others {
+            next
+        } else {
+            let all = ctx.members.active.len();
+            let free = ctx
+                .expense
+                .free_at(&ctx.config, self.size, all.min(SAMPLE), all);
+            next.max(free)
+        }
     }
 
     /// Whether this silo should ask about a suspect now.
