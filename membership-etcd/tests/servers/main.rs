@@ -8,6 +8,7 @@ mod support;
 mod hints;
 mod layout;
 mod members;
+mod played;
 mod strangers;
 mod tls;
 mod trouble;
