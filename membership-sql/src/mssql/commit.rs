@@ -44,8 +44,9 @@ impl Work<Inner> for Commit<'_> {
             json(&request.record()),
             request.added_rows(),
         );
-        let settings = request.settings.as_ref().map(json);
+        let settings = request.settings.as_ref().map(json).unwrap_or_default();
         let core = request.core.as_ref().map(|core| json(core.stored()));
+        let core = core.unwrap_or_default();
         let changes: Vec<_> = request.changes.iter().map(change).collect();
         let changes = json(&changes);
         let values: [Value<'_>; 10] = [

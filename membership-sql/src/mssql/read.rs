@@ -32,9 +32,9 @@ impl Work<Inner> for Read<'_> {
         connection: &mut Connection,
     ) -> Result<ReadAnswer, TableError> {
         let (known, heartbeats) = (self.0.known.as_ref(), self.0.heartbeats);
-        let id = known.map(|known| known.table_id().to_string());
-        let version = known.map(|known| int(known.version()));
-        let commit = known.map(|known| known.commit().to_string());
+        let id = known.map_or_else(String::new, |known| known.table_id().to_string());
+        let version = known.map_or(-1, |known| int(known.version()));
+        let commit = known.map_or_else(String::new, |known| known.commit().to_string());
         let values: [Value<'_>; 5] = [&table.key, &id, &version, &commit, &heartbeats];
         let mut found = query(connection, sql::READ, &values, known).await?;
         let row = found.usable(&table.cache, known)?;

@@ -10,6 +10,8 @@
 //!
 //! Each batch ends at its first error, and its transaction is rolled back (`XACT_ABORT`). A line of
 //! the kind [`kind::COMMITTING`] before the COMMIT shows whether an error came before it.
+//!
+//! No parameter is null: the driver gives a null no type.
 
 /// What a line of an answer is: its first column. The others are `silo, body, number, at`.
 pub(super) mod kind {
@@ -76,7 +78,7 @@ macro_rules! usable {
     };
 }
 
-/// @P1 cluster; @P2 table id, @P3 version, @P4 commit id of what is known, or null; @P5 whether
+/// @P1 cluster; @P2 table id, @P3 version, @P4 commit id of what is known, or empty and -1; @P5 whether
 /// heartbeats are wanted.
 pub(super) const READ: &str = concat!(
     lines!(),
@@ -105,7 +107,7 @@ pub(super) const READ_ROW: &str = concat!(
 );
 
 /// @P1 cluster; the token: @P2 table id, @P3 version, @P4 commit id; @P5 the new commit's id, @P6
-/// its record; @P7 the number of added rows; @P8 settings and @P9 core, null if unchanged; @P10 the
+/// its record; @P7 the number of added rows; @P8 settings and @P9 core, empty if unchanged; @P10 the
 /// changes as JSON: lists of kind (0 insert, 1 update, 2 remove), key, status and body.
 const COMMIT: &str = concat!(
     lines!(),
@@ -115,7 +117,7 @@ INSERT @c (kind, silo, status, body) SELECT j.kind, j.silo, j.status, j.body FRO
 WITH (kind int '$[0]', silo nvarchar(128) '$[1]', status nvarchar(32) '$[2]', body nvarchar(max) '$[3]') AS j;\n\
 BEGIN TRANSACTION;\n\
 UPDATE membership_version SET version = version + 1, commit_id = @P5, recent_{slot} = @P6, \
-row_count = CASE WHEN row_count + @P7 < 0 THEN 0 ELSE row_count + @P7 END, settings = COALESCE(@P8, settings), core = COALESCE(@P9, core), \
+row_count = CASE WHEN row_count + @P7 < 0 THEN 0 ELSE row_count + @P7 END, settings = CASE WHEN @P8 = N'' THEN settings ELSE @P8 END, core = CASE WHEN @P9 = N'' THEN core ELSE @P9 END, \
 layout = CASE WHEN layout < 1 THEN 1 ELSE layout END \
 WHERE cluster = @P1 AND table_id = @P2 AND version = @P3 AND commit_id = @P4 AND ",
     usable!(),

@@ -16,7 +16,7 @@ use membership_core::{
     TableError, TableErrorKind as Kind, TableId, VersionRow, VersionToken,
 };
 use membership_sql::{MssqlConfig, MssqlEncryption, MssqlTable};
-use tds::{Cell, Refusal, Reply, Stub, at, line};
+use tds::{Cell, NULL, Refusal, Reply, Stub, at, line};
 
 /// A table without rows, at version 0.
 const ID: u128 = 7;
@@ -148,6 +148,7 @@ async fn a_quiet_read_is_one_round_trip() {
         requests.iter().all(|it| it.contains("HOLDLOCK")),
         "{requests:?}"
     );
+    assert!(!requests.iter().any(|it| it.contains(NULL)), "{requests:?}");
 }
 
 /// Takes everything that is logged.
@@ -204,6 +205,7 @@ async fn a_won_commit_is_one_round_trip() {
         "{won:?}"
     );
     let requests = stub.requests();
+    assert!(!requests.iter().any(|it| it.contains(NULL)), "{requests:?}");
     assert!(requests.len() > 1 && requests.last().unwrap().contains(COMMIT));
     assert_eq!(requests.iter().filter(|it| it.contains(COMMIT)).count(), 1);
     assert_eq!(stub.logins(), 2, "commits have a connection of their own");

@@ -171,7 +171,10 @@ async fn serve(
                     .chunks_exact(2)
                     .map(|b| u16::from_le_bytes([b[0], b[1]]))
                     .collect();
-                let statement = String::from_utf16_lossy(&units);
+                let mut statement = String::from_utf16_lossy(&units);
+                if has_null(&message) {
+                    statement += NULL;
+                }
                 let reply = answer(&statement);
                 requests.lock().unwrap().push(statement);
                 match reply {
@@ -184,6 +187,21 @@ async fn serve(
         };
         send(&mut stream, &reply).await?;
     }
+}
+
+/// What a statement with a parameter of the type of nulls ends with.
+pub const NULL: &str = "(a parameter is null)";
+
+/// Whether a parameter `@P1`, `@P2`, … has the type of nulls, which not every server takes.
+fn has_null(message: &[u8]) -> bool {
+    let name = b"@\0P\0";
+    let names = message.windows(name.len()).enumerate();
+    names.filter(|(_, window)| window == name).any(|(at, _)| {
+        let rest = &message[at + name.len()..];
+        let digits = rest.chunks(2).take_while(|it| it[0].is_ascii_digit());
+        let rest = rest.get(2 * digits.count()..);
+        rest.is_some_and(|rest| rest.starts_with(&[0, 0x1f]))
+    })
 }
 
 /// A message of one or more packets.
