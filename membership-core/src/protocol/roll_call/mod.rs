@@ -340,6 +340,7 @@ impl RollCall {
             here: BTreeSet::new(),
             returned: None,
             named: named.iter().copied().collect(),
+            beside: BTreeMap::new(),
             asked_again: 0,
             silent_added: false,
             suspects: suspects.iter().map(tally).collect(),
@@ -362,10 +363,10 @@ impl RollCall {
         findings: &[(SiloAddress, Finding)],
         missed: &[SiloAddress],
     ) -> Option<MonoTime> {
-        let running = self
-            .running
-            .as_mut()
-            .filter(|r| r.call == call && r.asked.contains(&from))?;
+        let running = self.running.as_mut().filter(|r| r.call == call)?;
+        if !running.asked.contains(&from) {
+            return running.is_there(&from).then_some(running.began);
+        }
         running.changed = true;
         let now = ctx.mono();
         let is_late = now.since(running.began) >= least_time(ctx);
@@ -380,7 +381,8 @@ impl RollCall {
         }
         for silo in missed {
             let known = ctx.members.alive.binary_search(silo).is_ok() && *silo != ctx.me;
-            let may_be_lost = !running.here.contains(silo) && !running.suspects.contains_key(silo);
+            let is_here = running.here.contains(silo) || running.beside.get(silo) == Some(&None);
+            let may_be_lost = !is_here && !running.suspects.contains_key(silo);
             if known
                 && may_be_lost
                 && running.named.len() < MAX_NAMED
@@ -435,6 +437,9 @@ impl RollCall {
         };
         running.changed = false;
         let now = ctx.mono();
+        if ctx.variant.calls == Calls::Everybody {
+            running.ask_named(ctx);
+        }
         let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
         running.suspects.retain(|s, _| alive(s));
         if ctx.variant.calls == Calls::Everybody {

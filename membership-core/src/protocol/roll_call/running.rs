@@ -31,6 +31,9 @@ pub(super) struct Running {
     pub(super) returned: Option<MonoTime>,
     /// Others that somebody has missed: they become suspects if they do not answer soon.
     pub(super) named: BTreeSet<SiloAddress>,
+    /// Those of them that were not asked, and when they were asked whether they are there; none =
+    /// they are. They are not part of the sample.
+    pub(super) beside: BTreeMap<SiloAddress, Option<MonoTime>>,
     /// How often those that did not answer have been asked again.
     pub(super) asked_again: u32,
     /// Those that did not answer have become suspects.
@@ -51,7 +54,11 @@ impl Running {
         // They have been asked twice by then.
         if now.since(self.began) >= self.timeout / 4 {
             for silo in std::mem::take(&mut self.named) {
-                if !self.here.contains(&silo) && alive(&silo) {
+                let waits =
+                    |at: &Option<MonoTime>| at.is_some_and(|at| at + self.timeout / 4 > now);
+                if self.beside.get(&silo).is_some_and(waits) {
+                    self.named.insert(silo);
+                } else if !self.here.contains(&silo) && alive(&silo) {
                     self.suspect(now, silo, self.began, asked(&silo));
                 }
             }
@@ -86,6 +93,35 @@ impl Running {
     fn is_refuted(&self) -> bool {
         let many = |t: &&Tally| !t.reached.is_empty() && t.reached.len() * 8 >= self.here.len();
         self.suspects.values().filter(many).count() * 2 > self.suspects.len()
+    }
+
+    /// Asks those that were named and not asked whether they are there: else one that names everybody
+    /// would have all of a sample probe them.
+    pub(super) fn ask_named(&mut self, ctx: &mut Ctx) {
+        let all = self.named.difference(&self.asked);
+        let new: Vec<SiloAddress> = all
+            .filter(|s| !self.beside.contains_key(s))
+            .copied()
+            .collect();
+        if new.is_empty() {
+            return;
+        }
+        let message = self.question(Vec::new());
+        for silo in new {
+            self.beside.insert(silo, Some(ctx.mono()));
+            ctx.send_to(silo, message.clone());
+        }
+    }
+
+    /// Whether a silo that was asked only whether it is there has answered.
+    pub(super) fn is_there(&mut self, silo: &SiloAddress) -> bool {
+        let Some(at) = self.beside.get_mut(silo) else {
+            return false;
+        };
+        *at = None;
+        self.named.remove(silo);
+        self.changed = true;
+        true
     }
 
     /// When those that have not answered are asked again.
@@ -188,9 +224,12 @@ impl Running {
         which: impl Fn(&SiloAddress) -> bool,
     ) -> Vec<(SiloAddress, u64)> {
         let silent = |t: &Tally| u64::try_from(now.since(t.silent_since()).as_millis());
-        self.suspects
-            .iter()
-            .filter(|(silo, _)| which(silo))
+        let suspects = self.suspects.iter().filter(|(silo, _)| which(silo));
+        let mut suspects: Vec<_> = suspects.collect();
+        // Its own come first: a caller has an allowance, and that has an end.
+        suspects.sort_by_key(|(_, tally)| tally.added);
+        suspects
+            .into_iter()
             .map(|(silo, tally)| (*silo, silent(tally).unwrap_or(u64::MAX)))
             .take(MAX_NAMED)
             .collect()
@@ -213,6 +252,8 @@ impl Running {
             times.extend(self.next_repeat());
             if !self.named.is_empty() || !self.silent_added {
                 times.push(self.began + self.timeout / 4);
+                let beside = self.named.iter().filter_map(|s| *self.beside.get(s)?);
+                times.extend(beside.map(|at| at + self.timeout / 4));
             }
             if !self.silent_added {
                 times.push(self.began + self.timeout * 3 / 4);

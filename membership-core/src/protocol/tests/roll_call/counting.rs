@@ -247,6 +247,24 @@ fn above_512_others_a_sample_is_asked() {
 }
 
 #[test]
+fn one_that_names_everybody_makes_no_suspects_of_those_that_answer() {
+    let big = |n: u16| SiloAddress::new(silo(1).ip(), 7_100 + n, 1);
+    let all: Vec<SiloAddress> = (0..800).map(big).collect();
+    let mut c = Calling::among(all.clone());
+    let (victim, gone) = (big(799), big(798));
+    c.down.extend([victim, gone]);
+    // Most of them are not asked.
+    for n in 1..100 {
+        c.missed.insert(big(n), all.clone());
+    }
+    c.start_against(&[victim].into(), false);
+    let lost: Silos = c.end().into_iter().map(|v| v.silo).collect();
+    let most = c.rounds.iter().map(|(_, named)| named.len()).max();
+    assert_eq!(most, Some(2), "suspects asked about");
+    assert_eq!(lost, [victim, gone].into());
+}
+
+#[test]
 fn a_sample_must_exceed_half_by_what_its_size_leaves_to_chance() {
     let least = |all: usize, sample: usize| {
         let enough = |some: usize| {
