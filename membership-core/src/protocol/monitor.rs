@@ -13,8 +13,10 @@ use crate::{MonoTime, SiloAddress};
 pub(crate) const MAX_SCORE: u8 = 8;
 /// Lag of the executor above which it counts as a local reason.
 const EXECUTOR_LAG_LIMIT: Duration = Duration::from_secs(1);
-/// Lateness of timers above which it counts as a local reason.
-const LATE_TIMER_LIMIT: Duration = Duration::from_secs(3);
+/// Lateness of timers above which it counts as a local reason. A silo that was paused for so long may
+/// have missed a suspect that paused, too, and answers again: its word would be the one that makes a
+/// majority with silos that have lost their links.
+const LATE_TIMER_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// How long silence of everybody means nothing: a silo with one living neighbour hears from it once
 /// per probe period.

@@ -128,3 +128,36 @@ fn a_silo_loses_its_listener(seed: u64) -> Outcome {
 fn only_the_silo_without_a_listener_leaves() {
     for_seeds(0..10, a_silo_loses_its_listener);
 }
+
+/// Two of the links of one silo of five are lost for good, and it stalls again and again, each time for
+/// less than the failure window. So does another one that still reaches it, and does not hear it
+/// whenever one of the two stands still. Its word must not be the third of five.
+fn a_silo_and_a_witness_stutter(seed: u64) -> Outcome {
+    let mut stage = Stage::set(seed, 5)?;
+    let drawn = stage.draw(4);
+    let (silo, witness, others) = (drawn[0], drawn[1], &drawn[2..]);
+    stage.cluster.cut_both_ways(&[silo], others);
+    let window = stage.cluster.truth().config.failure_window;
+    let end = stage.cluster.now() + S(90);
+    let mut next = [stage.cluster.now(); 2];
+    while stage.cluster.now() < end {
+        let now = stage.cluster.now();
+        for (at, id) in next.iter_mut().zip([silo, witness]) {
+            if *at <= now {
+                let stall = stage.cluster.rng().between(MS(500), window * 93 / 100);
+                let runs = stage.cluster.rng().between(MS(5), MS(300));
+                stage.cluster.pause(id, stall);
+                *at = now + stall + runs;
+            }
+        }
+        let step = next[0].min(next[1]).saturating_sub(now);
+        stage.cluster.run_for(step.max(MS(1)))?;
+    }
+    let all = stage.silos.clone();
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn a_witness_that_stutters_is_no_reason_for_a_death() {
+    for_seeds(0..140, a_silo_and_a_witness_stutter);
+}

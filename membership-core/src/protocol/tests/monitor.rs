@@ -9,10 +9,11 @@ fn a_late_executor_is_a_local_reason_for_a_failure_window() {
     believe(&mut ctx, snapshot(5, actives([1, 2])));
     let mut m = Monitor::default();
     m.executor_lag(ctx.now.mono, ms(1_000));
+    m.timers_late(ctx.now.mono, ms(1_500));
     m.update(&mut ctx, 0, None, &[]);
     assert_eq!((m.score(), m.local()), (0, 0), "a second is allowed");
     m.executor_lag(ctx.now.mono, ms(1_001));
-    m.timers_late(ctx.now.mono, ms(3_001));
+    m.timers_late(ctx.now.mono, ms(1_501));
     m.update(&mut ctx, 0, None, &[]);
     assert_eq!((m.score(), m.local(), m.health_multiplier()), (2, 2, 3));
     pass_time(&mut ctx, secs(16));
