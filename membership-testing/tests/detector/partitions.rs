@@ -169,3 +169,60 @@ fn the_network_splits_into_halves(seed: u64) -> Outcome {
 fn the_half_with_the_leader_stays_whole_and_settles() {
     for_seeds(0..5, the_network_splits_into_halves);
 }
+
+/// What becomes of the leader when the network splits into halves.
+#[derive(Clone, Copy, Debug)]
+enum Leader {
+    Crashes,
+    StandsStill,
+    /// It is cut off from the table, in time for its heartbeat to be stale on the other side.
+    LosesTheTable,
+}
+
+/// The network splits into halves, and the leader is no longer what it was. One side at most loses
+/// silos that run; where the leader is gone, the other half is the larger side, and stays whole.
+fn halves_and_a_leader(seed: u64, (silos, how): (usize, Leader)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let view = stage.cluster.view(stage.silos[0]);
+    let leader = view.and_then(|view| view.leader()).map(|m| m.address);
+    let leads = |id: &ProcessId| stage.cluster.address(*id) == leader;
+    let leader = stage.silos.iter().copied().find(leads);
+    let leader = leader.ok_or("nobody leads")?;
+    let mut sides = stage.sides(&[silos / 2, silos / 2]);
+    if !sides[0].contains(&leader) {
+        sides.swap(0, 1);
+    }
+    if let Leader::LosesTheTable = how {
+        stage.cluster.cut_from_table(leader, true);
+        stage.cluster.run_for(S(60))?;
+    }
+    stage.cluster.partition(&sides);
+    let offset = stage.cluster.rng().between(S(0), S(6));
+    stage.cluster.run_for(offset / 2)?;
+    match how {
+        Leader::Crashes => stage.cluster.crash_machine(leader),
+        Leader::StandsStill => stage.cluster.pause(leader, S(150)),
+        Leader::LosesTheTable => {}
+    }
+    stage.cluster.run_for(S(100))?;
+    sides[0].retain(|id| *id != leader);
+    let lost = [0, 1].map(|side| stage.lost(&sides[side]).len());
+    println!("seed {seed}: {silos}, the leader {how:?}: {lost:?} died");
+    require!(
+        lost.iter().filter(|lost| **lost > 0).count() == 1,
+        "both sides lost silos, or none: {lost:?}"
+    );
+    let whole = sides[usize::from(lost[0] > 0)].clone();
+    stage.ends_well_for(&whole)
+}
+
+#[test]
+fn one_half_stays_whole_whatever_becomes_of_the_leader() {
+    let mut cases = Vec::new();
+    for silos in [4, 6, 20] {
+        for how in [Leader::Crashes, Leader::StandsStill, Leader::LosesTheTable] {
+            cases.push((silos, how));
+        }
+    }
+    for_each(&cases, 0..5, halves_and_a_leader);
+}

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use membership_core::protocol::Message;
-use membership_core::{MonoTime, SiloAddress};
+use membership_core::protocol::{Effect, Message};
+use membership_core::{HeartbeatWrite, MonoTime, SiloAddress};
 use membership_testing::ProcessId;
 
 use super::liar::*;
@@ -145,4 +145,38 @@ fn a_short_pause_kills_nobody() {
 #[test]
 fn one_a_cut_link_and_a_crash_kill_nobody_of_five() {
     assert_eq!(one_cut_link(5, &[4]), []);
+}
+
+/// The counter of one silo's heartbeat starts again and again under the same epoch, so that all who do
+/// not hear it take it for stale. Some of its links are cut, for good. It must live as long as most
+/// reach it, and no longer.
+fn a_counter_starts_again(n: usize, cut: usize) {
+    let mut s = scene(n, &[0], 1, S(1), |ctl| {
+        for effect in &mut ctl.effects {
+            if let Effect::WriteHeartbeat { write, .. } = effect
+                && let HeartbeatWrite::Silo { heartbeat, .. } = write
+            {
+                heartbeat.counter = 1 + heartbeat.counter % 3;
+            }
+        }
+    });
+    s.start(&[]);
+    s.c.run_for(S(60)).unwrap();
+    for other in 1..=cut {
+        s.c.block_both(ProcessId(0), ProcessId(other));
+    }
+    s.c.run_for(S(300)).unwrap();
+    let dead: Vec<usize> = (0..n).filter(|i| s.is_dead(*i)).collect();
+    println!("{n} silos, {cut} do not reach one whose counter starts again: {dead:?} died");
+    assert_eq!(dead, Vec::<usize>::new());
+    s.crash(&[0]);
+    let took = s.removed(&[0], S(120));
+    assert!(took.is_some(), "{n} silos: it is not removed");
+}
+
+#[test]
+fn a_counter_that_starts_again_ends_nobody() {
+    for (n, cut) in [(3, 0), (3, 1), (4, 1), (5, 2), (9, 4), (20, 9)] {
+        a_counter_starts_again(n, cut);
+    }
 }
