@@ -22,7 +22,12 @@
 //!     }
 //!     // A capability that is neither staged nor listed here makes its cases fail.
 //!     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-//!         &[(Capability::Restart, Reason::InMemory), (Capability::Proxy, Reason::InMemory), (Capability::Secret, Reason::NoSecret)]
+//!         &[
+//!             (Capability::Restart, Reason::InMemory),
+//!             (Capability::Depose, Reason::InMemory),
+//!             (Capability::Proxy, Reason::InMemory),
+//!             (Capability::Secret, Reason::NoSecret),
+//!         ]
 //!     }
 //! }
 //!
