@@ -33,7 +33,7 @@ impl ClusterView {
     ///
     /// ```
     /// # fn example(view: &membership_core::ClusterView) {
-    /// let owner = view.owner_among("customer/42", |silo| silo.role == "worker");
+    /// let owner = view.owner_among("customer/42", |silo| silo.info.role == "worker");
     /// # }
     /// ```
     #[must_use]
