@@ -12,9 +12,10 @@
 )]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use membership_core::{MembershipTable, NextStep, ReadRequest};
+use membership_core::{ClusterName, MembershipTable, NextStep, ReadRequest, TableError};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -67,6 +68,17 @@ impl SilentHost {
     }
 }
 
+/// A client over other hosts than those of this URL.
+async fn over<S: Store>(
+    backend: &ServerBackend<S>,
+    url: &str,
+    hosts: String,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    let url = url.replacen(hosts_of(url), &hosts, 1);
+    backend.store().connect(&url, cluster).await
+}
+
 /// Requires of the clients of these servers: whichever hosts of the URL swallow packets, the first
 /// operation ends within [`FIRST`], one over another connection within `limit`, and later ones take
 /// at most [`LATER`] times as long as those of a client all of whose hosts serve. The default
@@ -79,10 +91,7 @@ pub async fn silent_hosts_cost_little<S: Store>(backend: &ServerBackend<S>, limi
     let cluster = cluster.parse().unwrap();
     let url = backend.url();
     let hosts = hosts_of(&url);
-    let connect = async |hosts: String| {
-        let url = url.replacen(hosts_of(&url), &hosts, 1);
-        backend.store().connect(&url, &cluster).await
-    };
+    let connect = async |hosts: String| over(backend, &url, hosts, &cluster).await;
     let healthy = connect(hosts.to_owned()).await.unwrap();
     fill(&*healthy, 3).await;
     let silent = [SilentHost::start().await, SilentHost::start().await];
@@ -122,10 +131,7 @@ pub async fn a_host_that_falls_silent_costs_little<S: Store>(backend: &ServerBac
     let cluster = cluster.parse().unwrap();
     let url = backend.url();
     let hosts = hosts_of(&url);
-    let connect = async |hosts: String| {
-        let url = url.replacen(hosts_of(&url), &hosts, 1);
-        backend.store().connect(&url, &cluster).await
-    };
+    let connect = async |hosts: String| over(backend, &url, hosts, &cluster).await;
     let healthy = connect(hosts.to_owned()).await.unwrap();
     fill(&*healthy, 3).await;
     let first = hosts.split(',').next().unwrap_or_default();

@@ -16,11 +16,12 @@ use crate::shared::pool::{Client, Pool};
 use crate::shared::{DecodeCache, Replicas, guarantees};
 
 /// The limit of the sizes that other SQL databases were tested with; the server accepts more.
-pub(super) const LIMITS: TableLimits = TableLimits::new(1_000, 1 << 20, 16 << 20, 100_000);
+const LIMITS: TableLimits = TableLimits::new(1_000, 1 << 20, 16 << 20, 100_000);
 
 pub(super) struct Inner {
     pub(super) config: MssqlConfig,
     pub(super) cluster: ClusterName,
+    pub(super) limits: TableLimits,
     /// The cluster's key in every table.
     pub(super) key: String,
     pub(super) cache: DecodeCache,
@@ -55,6 +56,7 @@ impl Inner {
         let facts = connection.facts.clone();
         warn(&facts, &config);
         Ok(Self {
+            limits: LIMITS,
             key,
             config,
             cluster,

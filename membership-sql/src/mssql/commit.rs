@@ -8,7 +8,7 @@ use membership_core::{
 use membership_provider::{gone_since, json, recent_slot};
 
 use super::STORE;
-use super::client::{Inner, LIMITS};
+use super::client::Inner;
 use super::codec::Found;
 use super::connection::{Connection, Value};
 use super::error::error;
@@ -52,7 +52,7 @@ impl Work<Inner> for Commit<'_> {
         let values: [Value<'_>; 10] = [
             &table.key, &id, &version, &commit, &new, &record, &added, &settings, &core, &changes,
         ];
-        let statement = sql::commit(recent_slot(request.next_version()), LIMITS.rows);
+        let statement = sql::commit(recent_slot(request.next_version()), table.limits.rows);
         let found = match connection.write(&statement, &values).await {
             Ok(lines) => Found::of(lines),
             Err(e) => {
@@ -95,7 +95,7 @@ fn why_not(
     match request.settle(&row, STORE)? {
         Settled::Committed => Ok(CommitOutcome::Committed(request.next_token(&[]))),
         Settled::Apply if request.changes.iter().all(fits) => {
-            request.check_room(row.row_count, &LIMITS, STORE)?;
+            request.check_room(row.row_count, &table.limits, STORE)?;
             let message = "the rows were changed by hand at the same moment";
             Err(error(Kind::Busy, message))
         }

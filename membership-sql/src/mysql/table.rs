@@ -3,12 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite,
-    InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError,
-    TableLimits, VersionToken,
-};
+use membership_core::{ClusterName, TableError};
 use membership_provider::{Provider, StoreProvider};
 
 use super::admin::{Delete, Initialize};
@@ -20,6 +15,7 @@ use super::heartbeat::Heartbeat;
 use super::read::{Read, ReadRow};
 use super::{MysqlConfig, STORE};
 use crate::shared::pool::Client as _;
+use crate::shared::table::table_over_pool;
 
 /// The membership table of one cluster in MySQL 8.0 or MariaDB 10.6, or newer ones.
 ///
@@ -100,58 +96,4 @@ impl MysqlTable {
     }
 }
 
-#[async_trait]
-impl MembershipTable for MysqlTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.0.run(&self.0.pool.writes, Initialize(request)).await
-    }
-
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        match request.new_connection {
-            true => self.0.run_anew(Read(request)).await,
-            false => self.0.run(&self.0.pool.reads, Read(request)).await,
-        }
-    }
-
-    async fn read_row(
-        &self,
-        silo: &SiloAddress,
-        known: Option<&VersionToken>,
-    ) -> Result<RowRead, TableError> {
-        self.0.run(&self.0.pool.reads, ReadRow(silo, known)).await
-    }
-
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        request.validate(&self.0.limits, STORE)?;
-        let outcome = self.0.run(&self.0.pool.writes, Commit(request)).await;
-        outcome.map_err(|e| e.of_commit(request.attempt))
-    }
-
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.0.run(&self.0.pool.reads, Heartbeat(write)).await
-    }
-
-    async fn delete(&self) -> Result<(), TableError> {
-        self.0.run(&self.0.pool.writes, Delete).await
-    }
-
-    fn limits(&self) -> TableLimits {
-        self.0.limits
-    }
-
-    fn guarantees(&self) -> Guarantees {
-        self.0.guarantees()
-    }
-
-    fn baseline(&self) -> Option<Box<dyn Baseline>> {
-        Some(Box::new(MysqlBaseline(Arc::clone(&self.0))))
-    }
-}
+table_over_pool!(MysqlTable, MysqlBaseline, STORE);

@@ -6,6 +6,8 @@ pub(crate) mod layout;
 pub(crate) mod pool;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "mssql"))]
 mod primary;
+#[cfg(any(feature = "mysql", feature = "mssql"))]
+pub(crate) mod table;
 
 pub(crate) use cache::DecodeCache;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "mssql"))]

@@ -159,5 +159,7 @@ fn a_silo_and_a_witness_stutter(seed: u64) -> Outcome {
 
 #[test]
 fn a_witness_that_stutters_is_no_reason_for_a_death() {
+    // Seed 145 is another fault, which is known and open: the two whose unanswered messages begin the
+    // silence are those whose links are cut.
     for_seeds(0..140, a_silo_and_a_witness_stutter);
 }
