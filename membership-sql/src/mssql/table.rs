@@ -28,7 +28,7 @@ use crate::shared::table::table_over_pool;
 ///   `OutcomeUnknown`; every other operation that ends by time, by a deadlock or by a lock was
 ///   certainly not applied.
 /// * Whether reads are linearizable and commits survive depends on the database's settings and
-///   availability group: see [`guarantees`](MembershipTable::guarantees).
+///   availability group: see [`guarantees`](membership_core::MembershipTable::guarantees).
 ///
 /// Cancellation: dropping a future closes the connection that it used, so that its answer is not
 /// taken for another one's. The server then ends the batch, before or after its COMMIT.
