@@ -290,6 +290,9 @@ impl Running {
         tally.unknown.remove(&by);
         match finding {
             Finding::Reached => {
+                // No later than a question takes, as below: by repeating it, one silo could put off
+                // the end of the silence for ever.
+                tally.heard = tally.heard.max(Some(now.min(tally.added + self.timeout)));
                 tally.reached.insert(by);
             }
             Finding::Unknown => {

@@ -63,15 +63,18 @@ impl Tally {
     }
 
     /// Finds the first message after its last answer. It counts only if it was sent by a silo that
-    /// the suspect had answered within `recently` before: from another one it may never have arrived.
-    /// That link may have been cut meanwhile, so the first messages of two silos count, if there are
-    /// two. If there are too few, it is the call, or what came after it.
+    /// the suspect had answered within `recently` before, and not while it still answered others: from
+    /// another silo it may never have arrived. That link may have been cut meanwhile, so the first
+    /// messages of two silos count, if there are two. If there are too few, it is the call, or what
+    /// came after it.
     pub(super) fn follow(&mut self, silos: usize, recently: Duration, timeout: Duration) {
         let after = |sent: &MonoTime| self.heard.is_none_or(|heard| *sent >= heard);
         let mut sent: Vec<MonoTime> = self
             .failed
             .values()
             .filter(|f| f.heard.is_some_and(|h| f.since.since(h) <= recently))
+            // An answer to another silo may have been on its way.
+            .filter(|f| self.heard.is_none_or(|heard| f.since + timeout / 8 >= heard))
             // The probe after a missed one follows at once.
             .filter_map(|f| [f.since, f.since + timeout].into_iter().find(after))
             .collect();

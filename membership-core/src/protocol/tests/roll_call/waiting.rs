@@ -8,8 +8,8 @@ fn nobody_is_lost_before_a_failure_window_has_passed() {
     let mut c = Calling::new(5).crash([5]);
     assert_eq!(c.lost([5]), silos([5]));
     assert_eq!(c.elapsed(), ms(4_500), "since the first unanswered message");
-    // It had answered one of the others a second after it fell silent towards the caller: the first
-    // message after that is the caller's second probe, a timeout after its first.
+    // It had answered one of the others a second after it fell silent towards the caller, so the
+    // caller's link may be cut: the silence begins with the call.
     let mut c = Calling::new(5).crash([5]);
     let Finding::Failed {
         silent_ms,
@@ -31,15 +31,15 @@ fn nobody_is_lost_before_a_failure_window_has_passed() {
     c.deliver();
     c.said.clear();
     assert_eq!(c.end().len(), 1);
-    assert_eq!(c.elapsed(), ms(1_500 + 4_500));
+    assert_eq!(c.elapsed(), ms(3_000 + 4_500));
     let rounds: Vec<_> = c.rounds.iter().map(|(at, _)| *at).collect();
-    // Twice more the one that has not answered the call, then everybody.
-    let asked_again = [ms(3_000 + 187), ms(3_000 + 750), ms(4_500)];
+    // Twice more the one that has not answered the call, then everybody, once per timeout.
+    let asked_again = [ms(3_000 + 187), ms(3_000 + 750), ms(4_500), ms(6_000)];
     assert_eq!(rounds[0], ms(3_000));
     let close = |(at, by): (&Duration, &Duration)| at.abs_diff(*by) <= ms(1);
     let pairs = rounds[1..].iter().zip(&asked_again);
     assert!(
-        rounds.len() == 4 && pairs.into_iter().all(close),
+        rounds.len() == 5 && pairs.into_iter().all(close),
         "{rounds:?}"
     );
 }
