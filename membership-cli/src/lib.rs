@@ -30,6 +30,7 @@ mod out;
 mod printer;
 mod program;
 mod reach;
+mod rows;
 mod security;
 mod session;
 mod stop;

@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How text looks on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,14 @@ impl Out {
             colour: false,
             error: None,
         }
+    }
+
+    /// What `write` writes, as text without colours.
+    pub fn text(write: impl FnOnce(&mut Self)) -> String {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        write(&mut Self::plain(Box::new(Text(Arc::clone(&text)))));
+        let bytes = text.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// One line, or several that belong together.
@@ -104,6 +113,20 @@ impl Out {
         } else {
             text.to_string()
         }
+    }
+}
+
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -459,3 +459,33 @@ fn the_schema_is_printed_where_there_is_one() {
         );
     }
 }
+
+#[test]
+fn status_shows_the_worst_first_and_only_what_is_asked_for() {
+    let place = Place::new();
+    let table = place.initialize();
+    let mut rows: Vec<_> = (0..60).map(|n| active(8_000 + n)).collect();
+    rows[7].info.zone = "z1".to_owned();
+    rows.push(voted_out(9_000, [8_000, 8_001]));
+    let silos: Vec<_> = rows.iter().map(|row| row.address).collect();
+    place.insert(&table, rows);
+    for silo in silos {
+        place.beat(&table, silo, 1, now());
+    }
+    let shown = place.run(&["status"]).expect(0).out;
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[1].starts_with("60 Active, 1 Dead"), "{shown}");
+    assert!(lines[3].contains(":9000@"), "{shown}");
+    let shown = place.run(&["status", "--limit", "3"]).expect(0).out;
+    assert!(shown.contains("and 58 more"), "{shown}");
+    let filter = "status=Active,zone=z1";
+    let found = place
+        .run(&["status", "--filter", filter, "--json"])
+        .expect(0)
+        .json();
+    assert_eq!(found["members"].as_array().unwrap().len(), 1, "{found}");
+    let wrong = place.run(&["status", "--filter", "colour=red"]).expect(2);
+    assert!(wrong.err.contains("none of status, zone"), "{wrong:?}");
+    let nobody = place.run(&["status", "--filter", "zone=z9"]).expect(0);
+    assert!(nobody.out.contains("no silo matches"), "{nobody:?}");
+}

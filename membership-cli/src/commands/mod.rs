@@ -21,6 +21,7 @@ mod settings;
 mod silo;
 mod silo_report;
 mod status;
+mod top;
 mod watch;
 mod why;
 
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Silo(Box<silo::Args>),
     Status(status::Args),
     Watch(watch::Args),
+    Top(top::Args),
     Why(why::Args),
     History(history::Args),
     Evict(evict::Args),
@@ -54,6 +56,7 @@ impl Command {
             Self::Silo(args) => silo::run(*args, session).await,
             Self::Status(args) => status::run(args, session).await,
             Self::Watch(args) => watch::run(args, session).await,
+            Self::Top(args) => top::run(args, session).await,
             Self::Why(args) => why::run(args, session).await,
             Self::History(args) => history::run(args, session).await,
             Self::Evict(args) => evict::run(args, session).await,

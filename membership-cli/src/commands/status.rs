@@ -11,6 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::{Out, Paint};
 use crate::reach::{self, Reach};
+use crate::rows::{RowArgs, Sort};
 use crate::security::{SecurityArgs, SecurityTable};
 use crate::session::{Session, TableArgs};
 use crate::text::{Grid, ago, clean, count};
@@ -20,6 +21,8 @@ use crate::text::{Grid, ago, clean, count};
 pub(crate) struct Args {
     #[command(flatten)]
     table: TableArgs,
+    #[command(flatten)]
+    rows: RowArgs,
     /// Ask the silos too, who of them does not reach whom: the table does not know
     #[arg(long)]
     ask: bool,
@@ -40,7 +43,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     };
     if args.json {
         let cluster = args.table.cluster.to_string();
-        let mut value = as_json(&inspection, &cluster, table.store());
+        let mut value = as_json(&inspection, &args.rows, &cluster, table.store());
         if let (Some(fields), true) = (value.as_object_mut(), args.ask) {
             let reach = reach.as_ref().map(Reach::as_json);
             fields.insert("reach".to_owned(), json!(reach));
@@ -52,7 +55,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             clean(&args.table.cluster.to_string()),
             table.store()
         ));
-        show(&inspection, &mut session.out);
+        show(&inspection, &args.rows, &mut session.out);
         if let Some(text) = inspection.rotation() {
             let text = session.out.paint(Paint::Yellow, text);
             session.out.line(text);
@@ -108,8 +111,15 @@ fn show_suspects(inspection: &Inspection, out: &mut Out) {
     }
 }
 
+/// Above this number of rows the summary stands in front of them as well.
+const MANY: usize = 50;
+
 /// A table of silos, the damaged rows, and a summary.
-pub(crate) fn show(inspection: &Inspection, out: &mut Out) {
+pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
+    let (rows, more) = args.choose(inspection, Sort::Worst);
+    if rows.len() > MANY {
+        out.line(summary(inspection));
+    }
     let mut grid = Grid::new([
         "SILO",
         "NAME",
@@ -122,7 +132,7 @@ pub(crate) fn show(inspection: &Inspection, out: &mut Out) {
         "SUSPECTED BY",
         "END",
     ]);
-    for entry in inspection.snapshot.rows.entries() {
+    for entry in rows.iter().copied() {
         let stale = inspection.seems_stale(entry);
         let dead = entry.status == SiloStatus::Dead;
         let quiet = if dead { Paint::Dim } else { Paint::Plain };
@@ -163,8 +173,13 @@ pub(crate) fn show(inspection: &Inspection, out: &mut Out) {
             (ending(entry, inspection), quiet),
         ]);
     }
-    if inspection.snapshot.rows.entries().next().is_some() {
+    if rows.is_empty() && inspection.snapshot.rows.entries().next().is_some() {
+        out.line("no silo matches the filter");
+    } else if !rows.is_empty() {
         grid.show(out);
+    }
+    if more > 0 {
+        out.line(format_args!("and {more} more"));
     }
     for row in inspection.snapshot.rows.undecodable() {
         let line = format!(
@@ -179,7 +194,8 @@ pub(crate) fn show(inspection: &Inspection, out: &mut Out) {
     out.line(summary(inspection));
 }
 
-fn suspected(entry: &MembershipEntry) -> String {
+/// Who voted against it: `10.0.0.1:7100, 10.0.0.2:7100 and 3 more`.
+pub(crate) fn suspected(entry: &MembershipEntry) -> String {
     let names: Vec<String> = entry
         .suspicions
         .iter()
@@ -267,13 +283,12 @@ pub(crate) fn summary(inspection: &Inspection) -> String {
     line
 }
 
-fn as_json(inspection: &Inspection, cluster: &str, store: &str) -> Value {
+fn as_json(inspection: &Inspection, args: &RowArgs, cluster: &str, store: &str) -> Value {
     let view = ClusterView::new(inspection.snapshot.clone());
     let row = &inspection.snapshot.version_row;
-    let members: Vec<Value> = inspection
-        .snapshot
-        .rows
-        .entries()
+    let (members, more) = args.choose(inspection, Sort::Silo);
+    let members: Vec<Value> = members
+        .into_iter()
         .map(|entry| member(entry, inspection))
         .collect();
     let undecodable: Vec<Value> = inspection
@@ -294,6 +309,7 @@ fn as_json(inspection: &Inspection, cluster: &str, store: &str) -> Value {
         "cluster_keys": inspection.cluster_keys().len(),
         "rotation_unfinished": inspection.cluster_keys().are_in_rotation(),
         "members": members,
+        "more": more,
         "undecodable": undecodable,
         "recent": row.recent,
     })

@@ -15,6 +15,7 @@ use crate::events;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::Paint;
+use crate::rows::RowArgs;
 use crate::session::{Session, TableArgs};
 use crate::text::clean;
 
@@ -22,14 +23,14 @@ use crate::text::clean;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    table: TableArgs,
+    pub(super) table: TableArgs,
     /// How often to read the table
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
-    every: Duration,
+    pub(super) every: Duration,
     /// One JSON object per line: a `view` for each version seen, `table` when the table becomes
     /// unavailable or available
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
@@ -82,7 +83,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     Ok(Exit::Ok)
 }
 
-async fn read_again(
+/// The table as it is now; heartbeats too. An error if it does not continue what is known.
+pub(super) async fn read_again(
     table: &dyn MembershipTable,
     known: &Snapshot,
 ) -> Result<(Snapshot, Heartbeats), TableError> {
@@ -134,7 +136,7 @@ impl Watch<'_> {
         if out.is_terminal() {
             self.redraw(inspection);
         } else {
-            status::show(inspection, out);
+            status::show(inspection, &RowArgs::default(), out);
         }
     }
 
@@ -176,7 +178,7 @@ impl Watch<'_> {
         // Home, and clear to the end of the screen.
         out.raw("\u{1b}[H\u{1b}[2J");
         out.line(format_args!("{}  (Ctrl-C ends)", inspection.now));
-        status::show(inspection, out);
+        status::show(inspection, &RowArgs::default(), out);
     }
 
     fn down(&mut self, error: &TableError) {

@@ -45,9 +45,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         out.line(json!({"silo": entry.address, "status": entry.status, "death": entry.death, "votes": entry.suspicions, "heartbeat": heartbeat, "entry": entry}));
         return Ok(Exit::Ok);
     }
-    headline(entry, &inspection, out);
-    life(entry, &inspection, out);
-    votes(entry, &inspection, out);
+    explain(entry, &inspection, out);
     for other in found.iter().filter(|o| o.address != entry.address) {
         out.line(format_args!(
             "there is also {} ({}): give its full address",
@@ -55,6 +53,13 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         ));
     }
     Ok(Exit::Ok)
+}
+
+/// Everything that its row tells of one silo.
+pub(super) fn explain(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
+    headline(entry, inspection, out);
+    life(entry, inspection, out);
+    votes(entry, inspection, out);
 }
 
 fn headline(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {

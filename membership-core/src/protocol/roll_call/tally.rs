@@ -69,12 +69,13 @@ impl Tally {
     /// came after it.
     pub(super) fn follow(&mut self, silos: usize, recently: Duration, timeout: Duration) {
         let after = |sent: &MonoTime| self.heard.is_none_or(|heard| *sent >= heard);
+        // An answer to another silo may have been on its way.
+        let cut = |sent: MonoTime| !after(&(sent + timeout / 8));
         let mut sent: Vec<MonoTime> = self
             .failed
             .values()
             .filter(|f| f.heard.is_some_and(|h| f.since.since(h) <= recently))
-            // An answer to another silo may have been on its way.
-            .filter(|f| self.heard.is_none_or(|heard| f.since + timeout / 8 >= heard))
+            .filter(|f| !cut(f.since))
             // The probe after a missed one follows at once.
             .filter_map(|f| [f.since, f.since + timeout].into_iter().find(after))
             .collect();

@@ -1,0 +1,211 @@
+//! `membership top` on a terminal: what is on the screen, and that the terminal is whole again
+//! however it ends.
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "this is a test"
+)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::process::Child;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use pty_process::Size;
+use pty_process::blocking::{Command, Pty, open};
+use rustix::process::{Pid, Signal, kill_process};
+use support::silos::{Process, port};
+use support::{Place, active, secs};
+
+fn lines(n: u16) -> NonZero<u16> {
+    NonZero::new(n).unwrap()
+}
+
+/// The program in a terminal of its own.
+struct Terminal {
+    pty: Arc<Pty>,
+    child: Child,
+    seen: Arc<(Mutex<vt100::Parser>, Condvar)>,
+}
+
+impl Terminal {
+    fn start(place: &Place, args: &[&str]) -> Self {
+        let (pty, pts) = open().unwrap();
+        pty.resize(Size::new(24, 80)).unwrap();
+        let usual = place.command(args);
+        let mut command = Command::new(usual.get_program())
+            .args(usual.get_args())
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm-256color");
+        for (name, value) in usual.get_envs() {
+            if let Some(value) = value {
+                command = command.env(name, value);
+            }
+        }
+        let child = command.spawn(pts).unwrap();
+        let pty = Arc::new(pty);
+        let seen = Arc::new((
+            Mutex::new(vt100::Parser::new(lines(24), lines(80), 0)),
+            Condvar::new(),
+        ));
+        let (reads, shows) = (Arc::clone(&pty), Arc::clone(&seen));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(n @ 1..) = (&*reads).read(&mut buffer) {
+                shows.0.lock().unwrap().process(&buffer[..n]);
+                shows.1.notify_all();
+            }
+        });
+        Self { pty, child, seen }
+    }
+
+    fn press(&self, keys: &str) {
+        (&*self.pty).write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        let mut parser = self.seen.0.lock().unwrap();
+        parser.screen_mut().set_size(lines(rows), lines(columns));
+        self.pty.resize(Size::new(rows, columns)).unwrap();
+    }
+
+    /// Waits until the screen is like this; its text.
+    #[track_caller]
+    fn shows(&self, what: &str, is_so: impl Fn(&vt100::Screen) -> bool) -> String {
+        let until = Instant::now() + secs(30);
+        let mut parser = self.seen.0.lock().unwrap();
+        loop {
+            let screen = parser.screen();
+            if is_so(screen) {
+                return screen.contents();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "not {what}:\n{}", screen.contents());
+            parser = self.seen.1.wait_timeout(parser, left).unwrap().0;
+        }
+    }
+
+    #[track_caller]
+    fn shows_text(&self, text: &str) -> String {
+        self.shows(text, |screen| screen.contents().contains(text))
+    }
+
+    /// Waits for the end of the program, and checks that the screen is the one from before.
+    #[track_caller]
+    fn ends_well(mut self, code: Option<i32>) {
+        let until = Instant::now() + secs(30);
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!(status.code(), code);
+        self.shows("restored", |screen| {
+            !screen.alternate_screen() && !screen.hide_cursor()
+        });
+        let modes = rustix::termios::tcgetattr(&*self.pty).unwrap().local_modes;
+        let usual = rustix::termios::LocalModes::ICANON | rustix::termios::LocalModes::ECHO;
+        assert!(
+            modes.contains(usual),
+            "keys are shown and lines edited again: {modes:?}"
+        );
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_killed_silo_is_seen_and_explained() {
+    let place = Place::new();
+    let mut silos: Vec<Process> = (0..5)
+        .map(|_| Process::start(&place, port(), "local", &[]))
+        .collect();
+    for silo in &silos {
+        silo.sees_active(5, secs(60));
+    }
+    let top = Terminal::start(&place, &["top", "--every", "100ms"]);
+    top.shows_text("5 Active");
+    let victim = silos.remove(2);
+    victim.signal(Signal::KILL);
+    let shown = top.shows_text("1 Dead (1 voted)");
+    let row = shown.lines().nth(3).unwrap();
+    let address = format!("127.0.0.1:{}", victim.port);
+    assert!(row.contains(&address) && row.contains("voted"), "{shown}");
+    top.press("\r");
+    top.shows_text("voted that it does not answer");
+    top.resize(40, 140);
+    top.shows_text("is Dead, voted");
+    top.press("\u{1b}");
+    top.shows_text("HEARTBEAT");
+    top.press("q");
+    top.ends_well(Some(0));
+}
+
+#[test]
+fn a_thousand_rows_and_an_eviction() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, (0..1_000).map(|n| active(10_000 + n)).collect());
+    let top = Terminal::start(&place, &["top", "--sort", "silo", "--every", "200ms"]);
+    top.shows_text("127.0.0.1:10000");
+    top.press("G");
+    top.shows_text("127.0.0.1:10999");
+    top.press("/silo-10500\r");
+    top.shows("one row", |screen| {
+        let text = screen.contents();
+        text.contains("127.0.0.1:10500") && !text.contains("127.0.0.1:10999")
+    });
+    top.press("e");
+    top.shows_text("why is 127.0.0.1:10500");
+    top.press("disk full\r");
+    top.shows_text("Type yes");
+    top.press("yes\r");
+    top.shows_text("evicted 0 s ago");
+    // Ctrl-C, as the terminal sends it to a program that reads every key.
+    top.press("\u{3}");
+    top.ends_well(Some(0));
+    let entry = place.entry(&table, support::silo(10_500)).unwrap();
+    assert_eq!(entry.death.unwrap().cause.as_str(), "evicted");
+}
+
+#[test]
+fn a_signal_and_a_lost_table_restore_the_terminal() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(7100)]);
+    let top = Terminal::start(&place, &["top", "--every", "50ms"]);
+    top.shows_text("1 Active");
+    kill_process(Pid::from_child(&top.child), Signal::TERM).unwrap();
+    top.ends_well(Some(0));
+    let top = Terminal::start(&place, &["top", "--every", "50ms"]);
+    top.shows_text("1 Active");
+    place
+        .run(&["delete", "--yes", "--cluster", "default"])
+        .expect(0);
+    top.ends_well(Some(6));
+}
+
+#[test]
+fn without_a_terminal_it_is_watch() {
+    let place = Place::new();
+    place.initialize();
+    let mut child = place.command(&["top", "--every", "50ms"]).spawn().unwrap();
+    let mut err = child.stderr.take().unwrap();
+    let mut first = [0; 40];
+    err.read_exact(&mut first).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(String::from_utf8_lossy(&first).starts_with("this is no terminal"));
+}
