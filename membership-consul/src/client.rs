@@ -2,9 +2,9 @@
 //!
 //! With several servers, a request goes to the next one when a server cannot be reached or knows no
 //! leader. A request that may have been carried out is never sent again. A read whose connection
-//! broke is sent again, once for each server. A request that was refused because its token is
-//! unknown is sent again for half of the timeout: servers check the token first, and may not know
-//! it yet while a leader is new.
+//! broke, or whose server is silent for its share of the timeout, is sent again, once for each
+//! server. A request that was refused because its token is unknown is sent again for half of the
+//! timeout: servers check the token first, and may not know it yet while a leader is new.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -224,13 +224,25 @@ impl Client {
             n += 1;
             failed += 1;
             let token = self.token.current();
-            match timeout_at(by, self.send(server, request, token.as_ref())).await {
+            let others = if request.writes {
+                0
+            } else {
+                servers.saturating_sub(failed)
+            };
+            let until = self.patience(others, by);
+            let began = Instant::now();
+            let sent = timeout_at(until, self.send(server, request, token.as_ref())).await;
+            let answer = sent.unwrap_or_else(|_| {
+                let waited = began.elapsed().min(self.timeout);
+                Err(NoAnswer::Lost(format!("no answer within {waited:?}")))
+            });
+            match answer {
                 // Refused as a whole, so nothing of it was carried out.
-                Ok(Ok(answer)) if answer.is_denied() && self.has_new_token(token) => {
+                Ok(answer) if answer.is_denied() && self.has_new_token(token) => {
                     n -= 1;
                     failed -= 1;
                 }
-                Ok(Ok(answer))
+                Ok(answer)
                     if answer.status == 403
                         && knows_no_token(&answer.text())
                         && Instant::now()
@@ -245,7 +257,7 @@ impl Client {
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
-                Ok(Ok(answer)) if answer.status == 500 && has_no_leader(500, &answer.text()) => {
+                Ok(answer) if answer.status == 500 && has_no_leader(500, &answer.text()) => {
                     next(self);
                     last = refused(answer.status, &answer.text(), request.writes).at(name);
                     // A single server has waited for a leader already.
@@ -253,12 +265,12 @@ impl Client {
                         return Err(last);
                     }
                 }
-                Ok(Ok(answer)) => {
+                Ok(answer) => {
                     self.turn.store(server, Ordering::Relaxed);
                     return Ok(answer);
                 }
                 // A certificate was refused: its file may have a newer one.
-                Ok(Err(NoAnswer::NotSent(e)))
+                Err(NoAnswer::NotSent(e))
                     if e.kind() == TableErrorKind::Configuration && !is_reread =>
                 {
                     let http = self.config.http_client().map_err(|_| e.at(name))?;
@@ -267,32 +279,33 @@ impl Client {
                     n -= 1;
                     failed -= 1;
                 }
-                Ok(Err(NoAnswer::NotSent(e))) => {
+                Err(NoAnswer::NotSent(e)) => {
                     next(self);
                     last = e.at(name);
                     if servers == 1 {
                         return Err(last);
                     }
                 }
-                Ok(Err(NoAnswer::Lost(why))) => {
+                Err(NoAnswer::Lost(why)) => {
                     next(self);
                     last = unanswered(STORE, request.writes, &why).at(name);
-                    if request.writes {
+                    if request.writes || Instant::now() >= by {
                         return Err(last);
                     }
-                }
-                Err(_) => {
-                    next(self);
-                    return Err(unanswered(
-                        STORE,
-                        request.writes,
-                        &format!("no answer within {:?}", self.timeout),
-                    )
-                    .at(name));
                 }
             }
         }
         Err(last)
+    }
+
+    /// Until when to wait for one server, so that each of the `others` has its share of the time.
+    fn patience(&self, others: usize, by: Instant) -> Instant {
+        let (now, others) = (Instant::now(), u32::try_from(others).unwrap_or(u32::MAX));
+        let all = u32::try_from(self.servers.len()).unwrap_or(u32::MAX).max(1);
+        // Whatever the time, a part of it: an earlier request may have taken most.
+        let fair = by.saturating_duration_since(now) / others.saturating_add(1);
+        let kept = (self.timeout / all).saturating_mul(others);
+        by.checked_sub(kept).unwrap_or(now).max(now + fair)
     }
 
     /// Whether the token's file has another token than the one that was refused.

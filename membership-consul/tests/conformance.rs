@@ -6,7 +6,9 @@ mod support;
 
 use conformance_tests::Clause::{T5, T6, T13, T14, T15, T16};
 use conformance_tests::helpers::passes;
-use conformance_tests::silent::{FIRST, silent_hosts_cost_little};
+use conformance_tests::silent::{
+    FIRST, a_host_that_falls_silent_costs_little, silent_hosts_cost_little,
+};
 use conformance_tests::{Effort, Suite};
 use membership_testbed::{Kind, Options, Tls, suite};
 use support::{Consul, SECRET};
@@ -62,6 +64,7 @@ async fn encrypted() {
 async fn silent_hosts() {
     let backend = suite::single(Consul, Kind::Consul, SECRET).await.unwrap();
     silent_hosts_cost_little(&backend, FIRST).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.
