@@ -48,7 +48,7 @@ pub use endpoint::Endpoint;
 pub use error::{causes, gone_since, innermost, one_line, unanswered};
 pub use heartbeat::LastWritten;
 pub use hints::{HintSource, Hints, Notifier};
-pub use hosts::first_of;
+pub use hosts::{Hosts, first_of};
 pub use provider::{Provider, StoreProvider};
 pub use replaceable::Replaceable;
 pub use rows::{StoredHeartbeats, decode_row, merge_rows, shown_heartbeats, stored_heartbeat};

@@ -9,14 +9,14 @@
 //! one.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use membership_core::{
     ClusterName, HintStream, Operation, TableError, TableErrorKind as Kind, TableLimits,
 };
-use membership_provider::{Endpoint, Hints, Replaceable};
+use membership_provider::{Endpoint, Hints, Hosts, Replaceable};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::Row;
@@ -365,8 +365,7 @@ pub(super) struct Client {
     pub(super) statements: Statements,
     /// As the last connection read it.
     pub(super) tls: Replaceable<Tls>,
-    /// The host that the last connection leads to.
-    pub(super) host: AtomicUsize,
+    pub(super) hosts: Hosts,
     slots: Mutex<[Option<Arc<Connection>>; 2]>,
     connecting: tokio::sync::Mutex<()>,
     /// Whether a connection worked once.
@@ -385,7 +384,7 @@ impl Client {
             tls: Replaceable::new(Tls::new(&config)?),
             statements: Statements::new(&config, &names, LIMITS.rows),
             names,
-            host: AtomicUsize::new(0),
+            hosts: Hosts::new(config.hosts()),
             slots: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             worked: AtomicBool::new(false),

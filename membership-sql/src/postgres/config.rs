@@ -364,15 +364,6 @@ impl PostgresConfig {
         Names::new(&self.schema, &self.prefix)
     }
 
-    /// How long one host may be silent before another one is asked.
-    pub(super) fn share(&self) -> Duration {
-        let hosts = u32::try_from(self.hosts()).unwrap_or(u32::MAX);
-        match hosts {
-            1 => Duration::MAX,
-            _ => self.operation_timeout / hosts.saturating_add(1),
-        }
-    }
-
     /// How many hosts are named.
     pub(super) fn hosts(&self) -> usize {
         let (names, addresses) = (self.client.get_hosts(), self.client.get_hostaddrs());

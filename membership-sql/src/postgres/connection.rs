@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind as Kind};
-use membership_provider::{Endpoint, first_of};
+use membership_provider::Endpoint;
 use tokio::sync::{OnceCell, RwLock};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -27,10 +27,8 @@ pub(super) const CANARY: &str = "force_generic_plan";
 pub(super) type Wire = tokio_postgres::Connection<Socket, Stream<Socket>>;
 
 impl Client {
-    /// A new connection, with what the server sends over it. The hosts are asked in order, beginning
-    /// with the last one that worked; one that accepts and is silent, or swallows packets, makes the
-    /// next one wait only a moment. With `another` the last one is in doubt: it gets its turn after
-    /// the others have failed, or been silent for their share of the time.
+    /// A new connection, with what the server sends over it: to the last host that worked, or with
+    /// `another` if possible to a different one.
     pub(super) async fn dial(
         &self,
         another: bool,
@@ -40,32 +38,18 @@ impl Client {
         let tls = tokio::task::spawn_blocking(move || Tls::new(&config)).await;
         let ends = |e| error(Kind::Unavailable, "the runtime is shutting down").with_source(e);
         self.tls.replace(tls.map_err(ends)??);
-        let (count, last) = (self.config.hosts(), self.host.load(Ordering::Relaxed));
-        let limit = self.config.operation_timeout;
-        let ask = |host, limit| async move {
+        let connect = |host, limit| async move {
             let driver = self.driver(host, limit);
-            match timeout(limit, driver.connect(self.tls.current())).await {
-                Ok(Ok(connected)) => Ok((host, connected)),
-                Ok(Err(e)) => Err(from_connect(e)),
-                Err(_) => Err(lost(
-                    Phase::Before,
-                    &format!("no connection within {limit:?}"),
-                )),
-            }
+            let late = |_| {
+                let late = format!("no connection within {limit:?}");
+                lost(Phase::Before, &late)
+            };
+            let connecting = driver.connect(self.tls.current());
+            let connected = timeout(limit, connecting).await.map_err(late)?;
+            connected.map_err(from_connect)
         };
-        let mut hosts: Vec<_> = (last..last + count).map(|n| n % count).collect();
-        let doubted = another.then(|| hosts.remove(0));
-        let share = doubted.map_or(limit, |_| self.config.share());
-        let found = first_of(hosts.into_iter().map(|host| ask(host, share)), |_| false).await;
-        let (host, connected) = match (found, doubted) {
-            (Some(Ok(found)), _) => found,
-            (_, Some(host)) => ask(host, limit).await?,
-            (found, None) => {
-                found.unwrap_or_else(|| Err(error(Kind::Configuration, "no host is named")))?
-            }
-        };
-        self.host.store(host, Ordering::Relaxed);
-        Ok(connected)
+        let limit = self.config.operation_timeout;
+        self.hosts.find(another, limit, connect).await
     }
 
     /// The driver's configuration for one of the hosts.
@@ -158,8 +142,7 @@ impl Client {
             .map_err(|e| self.may_pass(e))?;
         self.check_tables(&connection).await?;
         if !self.worked.swap(true, Ordering::Relaxed) {
-            let host = self.host.load(Ordering::Relaxed);
-            let server = self.config.endpoints().into_iter().nth(host);
+            let server = self.config.endpoints().into_iter().nth(self.hosts.last());
             // A folder is one of this machine.
             let server = server.filter(|server| !server.host.starts_with('/'));
             let encrypted = self.tls.current().1.load(Ordering::Relaxed);

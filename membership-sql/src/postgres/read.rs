@@ -19,7 +19,8 @@ impl Call {
             return self.read_once(request).await;
         }
         let read = self.look_twice(|| self.read_once(request));
-        match timeout(self.client.config.share(), read).await {
+        let limit = self.client.config.operation_timeout;
+        match timeout(self.client.hosts.share(limit), read).await {
             Ok(answer) => answer,
             // The host has fallen silent.
             Err(_) => {
