@@ -9,6 +9,9 @@ mod support;
 use conformance_tests::Clause::{T1, T2, T3, T4, T5, T8, T9, T10, T11, T12, T14, T16};
 use conformance_tests::Suite;
 use conformance_tests::helpers::passes;
+use conformance_tests::silent::{
+    FIRST, a_host_that_falls_silent_costs_little, silent_hosts_cost_little,
+};
 use support::{MariaDb, Mysql};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -24,6 +27,13 @@ async fn mariadb_with_the_procedure() {
     // The procedure is another way to commit; everything else is the same.
     let suite = Suite::new(server.into_backend());
     passes(suite.repeats([T1, T2, T3, T4, T5, T8, T9, T10, T11, T12, T14, T16])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_hosts() {
+    let backend = MariaDb::start("").await.into_backend();
+    silent_hosts_cost_little(&backend, FIRST).await;
+    a_host_that_falls_silent_costs_little(&backend).await;
 }
 
 /// Does nothing unless this process is the one that the suite kills.

@@ -107,7 +107,7 @@ impl Client for Inner {
         self.config.server().to_string()
     }
 
-    async fn open(&self) -> Result<Connection, TableError> {
+    async fn open(&self, _another: bool) -> Result<Connection, TableError> {
         let opened = open(&self.config).await;
         // What was right once may be right again: while a database fails over, it cannot be opened.
         let connection = opened.map_err(|e| match e.kind() {

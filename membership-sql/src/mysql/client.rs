@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{ClusterName, Guarantees, TableError, TableErrorKind as Kind, TableLimits};
+use membership_provider::Hosts;
+use tokio::time::timeout;
 
 use super::config::{MysqlConfig, MysqlProcedure};
 use super::connection::Connection;
@@ -29,6 +31,7 @@ pub(super) struct Inner {
     pub(super) cache: DecodeCache,
     pub(super) limits: TableLimits,
     pub(super) pool: Pool<Connection>,
+    hosts: Hosts,
     replicas: Replicas,
     facts: Mutex<Facts>,
 }
@@ -44,14 +47,15 @@ impl Inner {
     ) -> Result<Self, TableError> {
         config.validate()?;
         let limit = config.timeout();
-        let late = |_| error(Kind::Unavailable, format!("no answer within {limit:?}"));
         let replicas = Replicas::default();
-        let opened = tokio::time::timeout(limit, open(&config, &replicas)).await;
-        let opened = opened.map_err(late).and_then(|opened| opened);
+        let hosts = Hosts::new(config.servers().len());
+        let opening = open(&config, &hosts, &replicas, false);
+        let opened = timeout(limit, opening).await.map_err(|_| late(limit));
+        let opened = opened.and_then(|opened| opened);
         let connection = opened.map_err(|e| e.at(config.address()))?;
-        config.warn_if_exposed(connection.encrypted);
+        config.warn_if_exposed(hosts.last(), connection.encrypted);
         let facts = connection.facts.clone();
-        warn(&facts, &config);
+        warn(&facts, &config, &hosts);
         let room = facts.packet.saturating_sub(OVERHEAD) / 2;
         let bytes_per_commit = LIMITS.bytes_per_commit.min(room);
         Ok(Self {
@@ -66,6 +70,7 @@ impl Inner {
                 limits
             },
             pool: Pool::new(connection),
+            hosts,
             replicas,
             facts: Mutex::new(facts),
         })
@@ -74,13 +79,18 @@ impl Inner {
     /// What was found at connecting, or what the configuration promises.
     pub(super) fn guarantees(&self) -> Guarantees {
         let facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        let alone = facts.group || self.replicas.none();
+        let alone = facts.group || self.is_alone();
         let kept = match self.config.loses_at_failover() {
             Some(loses) => !loses,
             None => alone || facts.semi_sync,
         };
         let promised = self.config.loses_at_failover().is_some();
         guarantees(alone || promised, kept && facts.lossy.is_none())
+    }
+
+    /// Whether no other server can have taken over, as far as it is known.
+    fn is_alone(&self) -> bool {
+        self.config.servers().len() == 1 && self.replicas.none()
     }
 
     /// Refuses the answer to a read with a barrier if another server may have taken over.
@@ -95,10 +105,10 @@ impl Inner {
             return Ok(());
         }
         self.replicas.note(connection.has_replicas().await);
-        if connection.facts.group || self.replicas.none() {
+        if connection.facts.group || self.is_alone() {
             return Ok(());
         }
-        let message = "a replica may be the primary by now (or this user may not see the replicas, which takes REPLICATION SLAVE): set \
+        let message = "a replica or another host may be the primary by now (or this user may not see the replicas, which takes REPLICATION SLAVE): set \
             failover_may_lose=false if none that lacks a commit is ever promoted, or failover_may_lose=true if the primary is \
             stopped before one is";
         Err(error(Kind::Unavailable, message))
@@ -122,11 +132,15 @@ impl Client for Inner {
         self.config.address()
     }
 
-    async fn open(&self) -> Result<Connection, TableError> {
-        let connection = open(&self.config, &self.replicas).await?;
+    fn share(&self) -> Duration {
+        self.hosts.share(self.limit())
+    }
+
+    async fn open(&self, another: bool) -> Result<Connection, TableError> {
+        let connection = open(&self.config, &self.hosts, &self.replicas, another).await?;
         let mut known = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         if *known != connection.facts {
-            warn(&connection.facts, &self.config);
+            warn(&connection.facts, &self.config, &self.hosts);
             known.clone_from(&connection.facts);
         }
         drop(known);
@@ -134,9 +148,23 @@ impl Client for Inner {
     }
 }
 
-/// Opens a connection, and checks the server, the tables and the procedure.
-async fn open(config: &MysqlConfig, replicas: &Replicas) -> Result<Connection, TableError> {
-    let mut connection = Connection::open(config).await?;
+fn late(limit: Duration) -> TableError {
+    error(Kind::Unavailable, format!("no answer within {limit:?}"))
+}
+
+/// Opens a connection to a server that takes writes, and checks the tables and the procedure.
+async fn open(
+    config: &MysqlConfig,
+    hosts: &Hosts,
+    replicas: &Replicas,
+    another: bool,
+) -> Result<Connection, TableError> {
+    let connect = |host: usize, limit| async move {
+        let connecting = Connection::open(config, &config.servers()[host]);
+        let connected = timeout(limit, connecting).await;
+        connected.unwrap_or_else(|_| Err(late(limit)))
+    };
+    let mut connection = hosts.find(another, config.timeout(), connect).await?;
     replicas.note(connection.has_replicas().await);
     connection.has_tables().await?;
     if config.procedure_use() != MysqlProcedure::Never {
@@ -149,9 +177,9 @@ async fn open(config: &MysqlConfig, replicas: &Replicas) -> Result<Connection, T
     Ok(connection)
 }
 
-fn warn(facts: &Facts, config: &MysqlConfig) {
+fn warn(facts: &Facts, config: &MysqlConfig, hosts: &Hosts) {
     if let Some(why) = &facts.lossy {
-        let server = config.address();
+        let server = config.servers()[hosts.last()].to_string();
         tracing::warn!(
             server,
             why,

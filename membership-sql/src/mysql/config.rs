@@ -72,7 +72,7 @@ const PROCEDURES: &[(&str, MysqlProcedure)] = &[
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct MysqlConfig {
-    server: Endpoint,
+    servers: Vec<Endpoint>,
     database: String,
     user: String,
     password: Option<String>,
@@ -103,7 +103,7 @@ impl MysqlConfig {
     #[must_use]
     pub fn new(host: impl Into<String>, database: impl Into<String>) -> Self {
         Self {
-            server: Endpoint::new(host, DEFAULT_PORT),
+            servers: vec![Endpoint::new(host, DEFAULT_PORT)],
             database: database.into(),
             user: "root".to_owned(),
             password: None,
@@ -118,8 +118,9 @@ impl MysqlConfig {
         }
     }
 
-    /// Reads `mysql://user:password@host:port/database?option=value&…`; `%hh` is a byte. A missing
-    /// password comes from the environment variable `MYSQL_PWD`. The options are named as the
+    /// Reads `mysql://user:password@host:port/database?option=value&…`; `%hh` is a byte. Several
+    /// hosts, separated by commas, are tried until one accepts writes, beginning with the last one
+    /// that did; a silent one leaves time for the others. A missing password comes from the environment variable `MYSQL_PWD`. The options are named as the
     /// methods of this type, and `ssl-mode` (`disabled`, `preferred`, `required`, `verify_ca`,
     /// `verify_identity`) and `ssl-ca` (a PEM file) as those of MySQL's own clients.
     ///
@@ -132,22 +133,17 @@ impl MysqlConfig {
 
     fn from_url_and(url: &str, password: Option<String>) -> Result<Self, TableError> {
         let url = ConnectionString::parse(STORE, SCHEMES, url)?;
-        let mut hosts = url.hosts.into_iter();
-        let (host, port) = hosts
-            .next()
-            .unwrap_or_else(|| ("127.0.0.1".to_owned(), None));
-        if hosts.next().is_some() {
-            return Err(wrong(
-                "name one server, by a name or an address that always leads to the primary",
-            ));
-        }
         let Some(database) = url.path else {
             return Err(wrong(
                 "no database is named: write mysql://user:password@host:port/database",
             ));
         };
-        let mut config = Self::new(host, database);
-        config.server.port = port.unwrap_or(DEFAULT_PORT);
+        let mut config = Self::new("127.0.0.1", database);
+        if !url.hosts.is_empty() {
+            let server =
+                |(host, port): (_, Option<_>)| Endpoint::new(host, port.unwrap_or(DEFAULT_PORT));
+            config.servers = url.hosts.into_iter().map(server).collect();
+        }
         config.user = url.user.unwrap_or(config.user);
         config.password = url.password.or(password);
         for option in url.options {
@@ -182,10 +178,22 @@ impl MysqlConfig {
         procedure::script()
     }
 
-    /// The port. Default: 3306.
+    /// The port of the servers named so far. Default: 3306.
     #[must_use]
-    pub const fn port(mut self, port: u16) -> Self {
-        self.server.port = port;
+    pub fn port(mut self, port: u16) -> Self {
+        for server in &mut self.servers {
+            server.port = port;
+        }
+        self
+    }
+
+    /// Another server, which may be the primary instead. The first one that accepts writes is used,
+    /// beginning with the last one that did; a silent one leaves time for the others. Between them
+    /// reads are linearizable only in a group, or as [`failover_may_lose`](Self::failover_may_lose)
+    /// promises.
+    #[must_use]
+    pub fn or_server(mut self, host: impl Into<String>, port: u16) -> Self {
+        self.servers.push(Endpoint::new(host, port));
         self
     }
 
@@ -296,16 +304,29 @@ impl MysqlConfig {
     }
 
     pub(super) fn address(&self) -> String {
-        self.server.to_string()
+        Endpoint::join(&self.servers)
     }
 
-    pub(super) fn warn_if_exposed(&self, encrypted: bool) {
-        let (servers, plain) = ([self.server.clone()], self.password.is_some() && !encrypted);
-        Endpoint::warn_if_exposed(STORE, &servers, plain, "use ssl-mode=verify_identity");
+    pub(super) fn servers(&self) -> &[Endpoint] {
+        &self.servers
+    }
+
+    pub(super) fn warn_if_exposed(&self, server: usize, encrypted: bool) {
+        let (server, plain) = (
+            self.servers.get(server),
+            self.password.is_some() && !encrypted,
+        );
+        let advice = "use ssl-mode=verify_identity";
+        Endpoint::warn_if_exposed(
+            STORE,
+            server.map_or(&[], std::slice::from_ref),
+            plain,
+            advice,
+        );
     }
 
     /// For the driver, with or without TLS.
-    pub(super) fn opts(&self, tls: bool) -> Opts {
+    pub(super) fn opts(&self, server: &Endpoint, tls: bool) -> Opts {
         let ssl = tls.then(|| {
             let own = self.ssl_ca.clone();
             let verified = matches!(
@@ -319,8 +340,8 @@ impl MysqlConfig {
                 .with_danger_skip_domain_validation(self.ssl_mode == MysqlSslMode::VerifyCa)
         });
         OptsBuilder::default()
-            .ip_or_hostname(self.server.host.clone())
-            .tcp_port(self.server.port)
+            .ip_or_hostname(server.host.clone())
+            .tcp_port(server.port)
             .db_name(Some(self.database.clone()))
             .user(Some(self.user.clone()))
             .pass(self.password.clone())
@@ -337,7 +358,8 @@ impl MysqlConfig {
 
     /// Refuses what cannot work with any server.
     pub(super) fn validate(&self) -> Result<(), TableError> {
-        if self.server.host.is_empty() || self.database.is_empty() {
+        let no_host = |server: &Endpoint| server.host.is_empty();
+        if self.servers.iter().any(no_host) || self.database.is_empty() {
             return Err(wrong("a host and a database are needed"));
         }
         let timeout = self.operation_timeout;
@@ -357,7 +379,7 @@ impl MysqlConfig {
 impl fmt::Debug for MysqlConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MysqlConfig")
-            .field("server", &self.address())
+            .field("servers", &self.address())
             .field("database", &self.database)
             .field("user", &self.user)
             .field("ssl_mode", &self.ssl_mode)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use membership_core::{TableError, TableErrorKind as Kind};
-use membership_provider::install_crypto_provider;
+use membership_provider::{Endpoint, install_crypto_provider};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Row};
 
@@ -105,15 +105,15 @@ impl Connection {
     ///
     /// # Errors
     /// `Unavailable`, also for a read-only server; `PermissionDenied`; `Configuration`.
-    pub(super) async fn open(config: &MysqlConfig) -> Result<Self, TableError> {
+    pub(super) async fn open(config: &MysqlConfig, server: &Endpoint) -> Result<Self, TableError> {
         install_crypto_provider();
         let mut tls = config.tls() != MysqlSslMode::Disabled;
-        let conn = match Conn::new(config.opts(tls)).await {
+        let conn = match Conn::new(config.opts(server, tls)).await {
             Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
                 if config.tls() == MysqlSslMode::Preferred =>
             {
                 tls = false;
-                Conn::new(config.opts(false)).await
+                Conn::new(config.opts(server, false)).await
             }
             done => done,
         };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{Operation, TableError, TableErrorKind as Kind};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Doubts;
 
@@ -97,10 +97,15 @@ pub(crate) trait Client: Sync + Sized {
     fn pool(&self) -> &Pool<Self::Connection>;
     /// The time of one operation.
     fn limit(&self) -> Duration;
+    /// How long a server may be silent to a read before another one is asked.
+    fn share(&self) -> Duration {
+        Duration::MAX
+    }
     /// The servers, for errors.
     fn address(&self) -> String;
-    /// Opens a connection and checks the server.
-    async fn open(&self) -> Result<Self::Connection, TableError>;
+    /// Opens a connection and checks the server: `another` one if possible, because the last one is
+    /// in doubt.
+    async fn open(&self, another: bool) -> Result<Self::Connection, TableError>;
 
     /// Runs an operation within the configured time, and once more over a new connection when its
     /// answer is in doubt.
@@ -113,9 +118,17 @@ pub(crate) trait Client: Sync + Sized {
         work: W,
     ) -> Result<W::Answer, TableError> {
         let deadline = Instant::now() + self.limit();
-        match run_until(self, deadline, slot, &work).await {
-            Err(e) if self.pool().doubts.look_again(&e) => run_anew(self, deadline, &work).await,
-            answer => answer,
+        let share = match W::OPERATION {
+            Operation::Read | Operation::ReadRow => self.share(),
+            _ => Duration::MAX,
+        };
+        let answer = timeout(share, run_until(self, deadline, slot, &work, false)).await;
+        match answer {
+            Err(_) => run_anew(self, deadline, &work).await,
+            Ok(Err(e)) if self.pool().doubts.look_again(&e) => {
+                run_anew(self, deadline, &work).await
+            }
+            Ok(answer) => answer,
         }
     }
 
@@ -137,7 +150,7 @@ async fn run_anew<T: Client, W: Work<T>>(
     // The operations under way keep their connections, and the next ones do not use those.
     table.pool().connections_broke();
     let slot = Slot::default();
-    let answer = run_until(table, deadline, &slot, work).await;
+    let answer = run_until(table, deadline, &slot, work, true).await;
     if let Ok(mut reads) = table.pool().reads.try_lock() {
         *reads = slot.into_inner();
     }
@@ -149,6 +162,7 @@ async fn run_until<T: Client, W: Work<T>>(
     deadline: Instant,
     slot: &Slot<T::Connection>,
     work: &W,
+    another: bool,
 ) -> Result<W::Answer, TableError> {
     let limit = table.limit();
     let (in_doubt, has_slot) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
@@ -167,7 +181,7 @@ async fn run_until<T: Client, W: Work<T>>(
     let run = async {
         let mut slot = slot.lock().await;
         has_slot.store(true, Ordering::Relaxed);
-        run_over(table, &mut slot, work, &in_doubt).await
+        run_over(table, &mut slot, work, &in_doubt, another).await
     };
     let answer = timeout_at(deadline, run).await;
     let answer = answer.map_err(late).and_then(|answer| answer);
@@ -179,6 +193,7 @@ async fn run_over<T: Client, W: Work<T>>(
     slot: &mut Option<(u64, T::Connection)>,
     work: &W,
     in_doubt: &Arc<AtomicBool>,
+    another: bool,
 ) -> Result<W::Answer, TableError> {
     let pool = table.pool();
     let mut repeated = false;
@@ -188,7 +203,7 @@ async fn run_over<T: Client, W: Work<T>>(
         let reused = old.is_some();
         let mut connection = match old {
             Some((_, connection)) => connection,
-            None => table.open().await?,
+            None => table.open(another).await?,
         };
         let untested = reused && !W::REPEATABLE && connection.idle() > IDLE;
         if untested && !connection.answers().await {

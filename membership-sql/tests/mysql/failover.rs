@@ -57,6 +57,38 @@ async fn a_deposed_primary_is_left_once_its_answer_is_older_than_what_is_known()
     assert!(matches!(later, ReadAnswer::Unchanged { .. }), "{later:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_hosts_the_one_that_accepts_writes_is_used() {
+    let (first, second) = tokio::join!(MariaDb::start(""), MariaDb::start(""));
+    first.sql("SET GLOBAL read_only = 1").await.unwrap();
+    let here = first.server.address().to_string();
+    let both = format!("{here},{}", second.server.address());
+    let config = MysqlConfig::from_url(&first.url().replace(&here, &both)).unwrap();
+    let (table, token) = made(config.clone(), "several").await;
+    // They could have changed places before, as far as the client knows.
+    let promised = table.guarantees();
+    assert_eq!(promised.reads, Recency::MonotonicPerClient);
+    let refused = barrier(&table).await.unwrap_err().to_string();
+    assert!(refused.contains("another host"), "{refused}");
+    // The other one takes over, with all that was committed.
+    let name = cluster("several");
+    let mut from = Raw::open(second.server.url(), &name).await.unwrap();
+    let mut to = Raw::open(first.server.url(), &name).await.unwrap();
+    first.sql("SET GLOBAL read_only = 0").await.unwrap();
+    first.make_schema().await;
+    to.restore(&from.save().await.unwrap()).await.unwrap();
+    second.sql("SET GLOBAL read_only = 1").await.unwrap();
+    let known = ReadRequest::all().with_known(Some(token.clone()));
+    let read = table.read(&known).await.unwrap();
+    assert!(matches!(read, ReadAnswer::Unchanged { .. }), "{read:?}");
+    committed(&table, &insert(&token, 2)).await;
+    // With none that accepts writes, the error names all of them.
+    first.sql("SET GLOBAL read_only = 1").await.unwrap();
+    let refused = open(config, "several").await.unwrap_err();
+    assert_eq!(refused.kind(), TableErrorKind::Unavailable, "{refused}");
+    assert!(refused.to_string().contains(&both), "{refused}");
+}
+
 /// What is promised, and whether a read with a barrier is answered.
 async fn promised(config: MysqlConfig) -> (Recency, Durability, bool) {
     let (table, _) = made(config, &format!("promised-{}", unique())).await;

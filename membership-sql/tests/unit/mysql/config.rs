@@ -19,6 +19,11 @@ fn urls_name_servers() {
     assert!(!format!("{config:?} {config:#?}").contains("p@ss"));
     let plain = MysqlConfig::from_url_and("mysql://[::1]/app", Some("secret".to_owned())).unwrap();
     assert_eq!(plain, MysqlConfig::new("::1", "app").password("secret"));
+    let several = MysqlConfig::from_url_and("mysql://a:1,b,[::1]:2/app", None).unwrap();
+    let same = MysqlConfig::new("a", "app").port(1);
+    let same = same.or_server("b", 3306).or_server("::1", 2);
+    assert_eq!(several, same);
+    assert_eq!(several.address(), "a:1,b:3306,[::1]:2");
 }
 
 #[test]
@@ -27,7 +32,7 @@ fn bad_urls_are_refused_with_advice() {
         ("postgres://x/y", "starts with `mysql://`"),
         ("mysql://u:secret@h", "no database"),
         ("mysql://u:secret@h:x/d", "port"),
-        ("mysql://u:secret@a,b/d", "one server"),
+        ("mysql://u:secret@a,:1/d", "a host"),
         (
             "mysql://u:secret@h/d?sslmode=require",
             "`sslmode` is no option",
