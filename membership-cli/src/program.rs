@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser};
 use membership::Connectors;
 
 use crate::commands::Command;
@@ -17,6 +17,25 @@ use crate::session::Session;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The whole command line, as it is parsed, completed and described.
+pub(crate) fn program() -> clap::Command {
+    let program = Cli::command().after_help(Exit::table());
+    program.mut_subcommand("silo", |silo| silo.mut_args(with_variable))
+}
+
+/// Each option of a silo may stand in the environment as well: `--gateway-port` as
+/// `MEMBERSHIP_GATEWAY_PORT`.
+fn with_variable(arg: Arg) -> Arg {
+    let option = arg.get_long().filter(|_| !arg.is_hide_set());
+    match option {
+        Some(long) if arg.get_env().is_none() && long != "help" => {
+            let name = long.to_ascii_uppercase().replace('-', "_");
+            arg.env(format!("MEMBERSHIP_{name}"))
+        }
+        _ => arg,
+    }
 }
 
 /// Runs the program with `connectors`: call this from the `main` of a program with a store of your
@@ -46,8 +65,7 @@ pub fn run(
 }
 
 fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exit {
-    let parsed = Cli::command()
-        .after_help(Exit::table())
+    let parsed = program()
         .try_get_matches_from(args)
         .and_then(|m| Cli::from_arg_matches(&m));
     let cli = match parsed {

@@ -5,10 +5,12 @@ use clap::Subcommand;
 use tokio::runtime::Builder;
 
 use crate::exit::{Exit, Failure};
+use crate::program::program;
 use crate::session::Session;
 
 mod bench;
 mod cleanup;
+mod completions;
 #[cfg(feature = "conformance")]
 mod conformance;
 mod delete;
@@ -16,6 +18,7 @@ mod demo;
 mod doctor;
 mod evict;
 mod history;
+mod man;
 mod schema;
 mod settings;
 mod silo;
@@ -42,6 +45,8 @@ pub(crate) enum Command {
     Delete(delete::Args),
     Schema(schema::Args),
     Bench(bench::Args),
+    Completions(completions::Args),
+    Man(man::Args),
     #[cfg(feature = "conformance")]
     Conformance(conformance::Args),
     #[cfg(feature = "conformance")]
@@ -66,6 +71,8 @@ impl Command {
             Self::Delete(args) => delete::run(args, session).await,
             Self::Schema(args) => schema::run(args, session).await,
             Self::Bench(args) => bench::run(args, session).await,
+            Self::Completions(args) => completions::run(&args, program(), session),
+            Self::Man(args) => man::run(&args, program(), session),
             #[cfg(feature = "conformance")]
             Self::Conformance(args) => conformance::run(args, session).await,
             #[cfg(feature = "conformance")]
