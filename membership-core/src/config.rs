@@ -110,8 +110,10 @@ impl Default for Config {
     }
 }
 
+crate::debug_as_display!(ConfigError);
+
 /// A configuration value that is out of range: the field, its value, and the allowed range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is {value}, but must be {allowed}")]
 pub struct ConfigError {
     /// Name of the field.

@@ -76,6 +76,18 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// An error that ends `main` is printed with `Debug`: it should be the text that `Display` gives.
+macro_rules! debug_as_display {
+    ($($error:ty),+) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+pub(crate) use debug_as_display;
+
 pub mod admin;
 mod config;
 mod connection;

@@ -138,8 +138,10 @@ impl fmt::Debug for SiloAddress {
     }
 }
 
+crate::debug_as_display!(ParseSiloError);
+
 /// The error for a text that is not a silo address.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a silo address: write ip:port@epoch, IPv6 in brackets, for example 10.0.3.9:7100@1763000000000"
 )]

@@ -27,8 +27,10 @@ pub struct ClusterName {
     cluster: String,
 }
 
+crate::debug_as_display!(ParseClusterError);
+
 /// The error for a text that is not a cluster name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a cluster name ({why}): write [service/]cluster, each of 1 to 150 characters, a `/` within a name as %2F"
 )]

@@ -293,8 +293,10 @@ impl std::fmt::Display for Heartbeat {
     }
 }
 
+crate::debug_as_display!(ParseHeartbeatError);
+
 /// The error for a text that is not a heartbeat.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a heartbeat: a counter, a space and a UTC time were expected")]
 pub struct ParseHeartbeatError(String);
 

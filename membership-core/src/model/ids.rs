@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::text::quoted;
 
+crate::debug_as_display!(ParseIdError);
+
 /// The error for a text that is not 32 hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an identifier of 32 hexadecimal digits")]
 pub struct ParseIdError(String);
 

@@ -71,8 +71,10 @@ impl fmt::Display for SiloStatus {
     }
 }
 
+crate::debug_as_display!(ParseStatusError);
+
 /// The error for a word that is not a status.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a silo status")]
 pub struct ParseStatusError(String);
 

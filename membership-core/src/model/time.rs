@@ -148,8 +148,10 @@ impl fmt::Display for WallTime {
     }
 }
 
+crate::debug_as_display!(ParseTimeError);
+
 /// The error for a text that is not a time of the form `2026-11-21T01:02:03.004Z`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a UTC time of the form 2026-11-21T01:02:03.004Z")]
 pub struct ParseTimeError(String);
 

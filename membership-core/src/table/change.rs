@@ -24,7 +24,7 @@ pub trait Runtime: Send {
 }
 
 /// Why a change was not made, or may not have been made.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError<E = Infallible>
 where
@@ -39,6 +39,13 @@ where
     /// The change may have happened; read the rows to find out.
     #[error("it may have happened: {0}")]
     MayHaveHappened(TableError),
+}
+
+/// As it is displayed: an error that ends `main` is printed with `Debug`.
+impl<E: fmt::Display> fmt::Debug for ChangeError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl<E: fmt::Display> ChangeError<E> {

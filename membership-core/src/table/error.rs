@@ -173,11 +173,13 @@ impl TableErrorKind {
     }
 }
 
+crate::debug_as_display!(TableError);
+
 /// A failed operation on the table.
 ///
 /// Displays as one line that says what to do next; the source error is kept. Never contains a
 /// secret (clause T15).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct TableError {
     kind: TableErrorKind,
     operation: Operation,
