@@ -54,6 +54,10 @@ impl Leaver {
                 },
             );
             writer.hurry(ctx, HURRY);
+            if ctx.table_changed() {
+                // It writes nothing any more: waiting for the table would be in vain.
+                return self.announced(ctx, writer, None);
+            }
             // One half of the timeout is for ShuttingDown and the other for the end of the row, so
             // that both together stay within the timeout.
             ctx.set_timer(Timer::Leave, ctx.config.leave_timeout / 2);
@@ -64,6 +68,9 @@ impl Leaver {
         match self.stage {
             Stage::Staying | Stage::Announcing => {
                 self.begin(ctx, writer);
+                if self.stage == Stage::Draining {
+                    return self.finish(ctx, writer);
+                }
                 self.finish = true;
             }
             Stage::Draining => self.end(ctx, writer, ctx.config.leave_timeout / 2),
@@ -104,6 +111,11 @@ impl Leaver {
         self.stage = Stage::Ending;
         writer.submit(ctx, Action::Leave { silo: ctx.me });
         writer.hurry(ctx, HURRY);
+        let most = if ctx.table_changed() {
+            Duration::ZERO
+        } else {
+            most
+        };
         ctx.set_timer(Timer::Leave, most);
     }
 

@@ -236,6 +236,12 @@ impl Protocol {
         self.ctx.suspended
     }
 
+    /// The shortest silence that can end in a death, as the cluster has set it.
+    #[must_use]
+    pub fn failure_window(&self) -> Duration {
+        self.ctx.failure_window()
+    }
+
     /// Whether this silo has stopped for good.
     #[must_use]
     pub fn is_stopped(&self) -> bool {

@@ -324,6 +324,20 @@ pub enum JoinError {
         /// The silos, and the direction that is missing.
         unreached: Vec<Unreached>,
     },
+    /// The other silos voted it out while it joined, because it does not reach all of them or they do
+    /// not reach it: part of the network has failed, or this silo is set up otherwise.
+    #[error(
+        "{silo} was voted out while it joined (version {version}): {}",
+        list(.unreached)
+    )]
+    VotedOut {
+        /// This silo.
+        silo: SiloAddress,
+        /// The version that contains its death.
+        version: u64,
+        /// The silos, and the direction that is missing.
+        unreached: Vec<Unreached>,
+    },
     /// The table cannot be used.
     #[error("the membership table cannot be used: {0}")]
     Table(TableErrorText),

@@ -5,7 +5,7 @@ use super::gate::{self, Passage, Source};
 use super::io::CallId;
 use super::machine::Protocol;
 use super::notice::TableState;
-use super::notice::{DeclaredDead, JoinError, Notice, Observation, Termination};
+use super::notice::{DeclaredDead, JoinError, Notice, Observation, Termination, Unreached};
 use super::timers::Timer;
 use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
@@ -253,6 +253,12 @@ impl Protocol {
             (self.joiner.is_joining(), &cause, newer)
         {
             self.end(Termination::JoinFailed(JoinError::Superseded { newer }));
+        } else if let Some(unreached) = self.voted_out_of_the_join(cause.as_ref()) {
+            self.end(Termination::JoinFailed(JoinError::VotedOut {
+                silo: me,
+                version: view.version(),
+                unreached,
+            }));
         } else {
             self.end(Termination::DeclaredDead(DeclaredDead {
                 silo: me,
@@ -262,6 +268,16 @@ impl Protocol {
                 at: self.ctx.now.wall,
             }));
         }
+    }
+
+    /// The silos to which the join has no two-way contact, if it was voted out and there are some.
+    fn voted_out_of_the_join(&self, cause: Option<&CauseOfDeath>) -> Option<Vec<Unreached>> {
+        let voted = matches!(cause, Some(CauseOfDeath::Voted | CauseOfDeath::Stuck));
+        if !voted || !self.joiner.is_contacting() {
+            return None;
+        }
+        let unreached = self.joiner.contacts.unreached(&self.required());
+        (!unreached.is_empty()).then_some(unreached)
     }
 
     fn on_answer(&mut self, intent: &Intent, answer: &Answer) {

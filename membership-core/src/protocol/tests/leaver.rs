@@ -1,5 +1,6 @@
 //! The leave.
 
+use super::super::TableState;
 use super::super::leaver::Leaver;
 use super::super::timers::Timer;
 use super::super::writer::Writer;
@@ -58,4 +59,20 @@ fn a_silo_that_stops_does_not_drain_and_does_not_accuse() {
             && writer.has(|a| matches!(a, Action::Leave { .. }))
     );
     assert!(leaver.is_ending() && !ctx.is_active());
+}
+
+#[test]
+fn with_another_table_than_before_a_leave_waits_for_nothing() {
+    for draining in [false, true] {
+        let (mut ctx, mut leaver, mut writer) = here();
+        ctx.set_table_state(TableState::Changed(crate::Discontinuity::Replaced));
+        told(&mut ctx);
+        if draining {
+            leaver.begin(&mut ctx, &mut writer);
+            assert_eq!(told(&mut ctx), [Notice::LeaveBegun { version: None }]);
+        }
+        leaver.finish(&mut ctx, &mut writer);
+        assert_eq!(ctx.timers.pop_due(ctx.now.mono), Some(Timer::Leave));
+        assert!(leaver.on_timer(&mut ctx, &mut writer));
+    }
 }
