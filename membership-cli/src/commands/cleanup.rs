@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     // Silos never remove a row within two minutes of its death either.
-    if args.older_than < Duration::from_secs(120) && !args.dry_run {
+    if args.older_than < Duration::from_secs(120) {
         return Err(Failure::usage(
             "--older-than must be at least 2min: some silos may not have seen a younger death yet",
         ));

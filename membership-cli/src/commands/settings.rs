@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use membership::admin::{Admin, TokioRuntime};
-use membership::{ClusterKey, ClusterKeys, Config, SharedSettings};
+use membership::{ClusterKey, ClusterKeys, Config, ConfigError, SharedSettings};
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
@@ -206,8 +206,47 @@ fn changed(old: &SharedSettings, changes: &[String]) -> Result<SharedSettings, F
             "invalid value: {e}; write durations like 10s, 2min or 500ms"
         ))
     })?;
-    validate(&new)?;
+    judge(old, &new, changes)?;
     Ok(new)
+}
+
+/// Judges the change by the cluster's own settings as silos follow them: they keep what is out of
+/// range in the table within its range by themselves, so that it forbids no other change.
+fn judge(old: &SharedSettings, new: &SharedSettings, changes: &[String]) -> Result<(), Failure> {
+    let sets = |field: &str| changes.iter().any(|c| c.split('=').next() == Some(field));
+    let mut judged = old.workable();
+    keep(&mut judged, new, sets);
+    match validate(&judged) {
+        Ok(()) => Ok(()),
+        Err(wrong) if sets(wrong.field) => Err(Failure::usage(wrong.to_string())),
+        Err(wrong) => Err(Failure::usage(format!(
+            "with this change {wrong}: the cluster has that value now, so change both in one command, `membership settings set {} {}=…`",
+            clean(&changes.join(" ")),
+            wrong.field
+        ))),
+    }
+}
+
+/// Takes the fields that the user sets.
+fn keep(into: &mut SharedSettings, from: &SharedSettings, sets: impl Fn(&str) -> bool) {
+    if sets("failure_window") {
+        into.failure_window = from.failure_window;
+    }
+    if sets("num_votes_for_death_declaration") {
+        into.num_votes_for_death_declaration = from.num_votes_for_death_declaration;
+    }
+    if sets("death_vote_expiration") {
+        into.death_vote_expiration = from.death_vote_expiration;
+    }
+    if sets("i_am_alive_period") {
+        into.i_am_alive_period = from.i_am_alive_period;
+    }
+    if sets("num_missed_i_am_alive_limit") {
+        into.num_missed_i_am_alive_limit = from.num_missed_i_am_alive_limit;
+    }
+    if sets("max_join_attempt_time") {
+        into.max_join_attempt_time = from.max_join_attempt_time;
+    }
 }
 
 fn known() -> impl Iterator<Item = String> {
@@ -221,7 +260,7 @@ fn known() -> impl Iterator<Item = String> {
 }
 
 /// Uses the ranges of [`Config`]: there must be a valid configuration with these settings.
-fn validate(new: &SharedSettings) -> Result<(), Failure> {
+fn validate(new: &SharedSettings) -> Result<(), ConfigError> {
     let mut config = Config::default();
     config.failure_window = new.failure_window;
     config.num_votes_for_death_declaration = new.num_votes_for_death_declaration;
@@ -232,8 +271,10 @@ fn validate(new: &SharedSettings) -> Result<(), Failure> {
     // What each silo chooses for itself allows any shared setting.
     config.max_probe_timeout = config.max_probe_timeout.max(config.probe_timeout());
     config.table_call_timeout = Duration::from_millis(100);
-    config.validate().map_err(|e| Failure::usage(e.to_string()))
+    config.num_probed_silos = 50;
+    config.validate()
 }
+
 #[cfg(test)]
 mod tests {
     use membership::Preset;
@@ -270,6 +311,27 @@ mod tests {
             let error = set(&[bad]).unwrap_err();
             assert!(error.contains(why), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_change_is_judged_by_what_the_cluster_has() {
+        let set = |old: &SharedSettings, changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(|c| (*c).to_owned()).collect();
+            changed(old, &changes).map_err(|f| f.message)
+        };
+        let wide = &["failure_window=90s"];
+        let error = set(&SharedSettings::default(), wide).unwrap_err();
+        let both = "`membership settings set failure_window=90s death_vote_expiration=…`";
+        assert!(error.contains(both), "{error}");
+        let both = &["failure_window=90s", "death_vote_expiration=5min"];
+        let new = set(&SharedSettings::default(), both).unwrap();
+        assert!(set(&new, &["failure_window=2min"]).is_ok());
+        // What is out of range already, because somebody changed it by hand, forbids nothing else.
+        let mut odd = SharedSettings::default();
+        odd.num_missed_i_am_alive_limit = 1000;
+        let new = set(&odd, &["i_am_alive_period=5s"]).unwrap();
+        assert_eq!(new.num_missed_i_am_alive_limit, 1000);
+        assert!(set(&odd, &["num_missed_i_am_alive_limit=1000"]).is_err());
     }
 
     #[test]

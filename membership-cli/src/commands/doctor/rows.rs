@@ -98,6 +98,25 @@ impl Undamaged {
     }
 }
 
+/// Every commit counts the rows that it inserts and removes. Another number of rows shows that some
+/// were removed or added by hand, also when later commits have confirmed what is left.
+fn miscounted(inspection: &Inspection, session: &mut Session) -> usize {
+    let (counted, found) = (
+        inspection.snapshot.version_row.row_count,
+        inspection.snapshot.rows.len() as u64,
+    );
+    if counted == found {
+        return 0;
+    }
+    let text = format!(
+        "the commits so far leave {counted}, and the table has {found}: somebody removed or added \
+         some by hand. Put them back as they were, or restore a backup; where that is not possible, \
+         `membership delete` the cluster and restart all silos"
+    );
+    report(session, Finding::Bad, "damaged", &text);
+    1
+}
+
 /// Reports the damaged and the changed rows; gives the number of problems.
 pub(super) fn report_all(
     inspection: &Inspection,
@@ -122,31 +141,33 @@ pub(super) fn report_all(
         report(session, Finding::Bad, "row", &text);
     }
     let version = inspection.snapshot.version();
-    match undamaged {
-        Undamaged::AsCommitted if damaged.is_empty() => {
-            let text = format!("{}, none damaged", count(rows.len(), "row"));
-            report(session, Finding::Good, "rows", &text);
-            0
-        }
-        Undamaged::AsCommitted => damaged.len(),
-        Undamaged::Changed => {
-            let text = format!(
-                "they are not those of version {version}: somebody changed or removed some without \
+    let counted = miscounted(inspection, session);
+    counted
+        + match undamaged {
+            Undamaged::AsCommitted if damaged.is_empty() => {
+                let text = format!("{}, none damaged", count(rows.len(), "row"));
+                report(session, Finding::Good, "rows", &text);
+                0
+            }
+            Undamaged::AsCommitted => damaged.len(),
+            Undamaged::Changed => {
+                let text = format!(
+                    "they are not those of version {version}: somebody changed or removed some without \
                  a commit. Undo that before the next commit; after it, a silo without a row stops, \
                  and where a row was changed all silos report table_rolled_back: then restart all of \
                  them"
-            );
-            report(session, Finding::Bad, "rows", &text);
-            damaged.len() + 1
-        }
-        Undamaged::NotKnown => {
-            let text = format!(
-                "not known whether others are those of version {version}, because nobody knows what \
+                );
+                report(session, Finding::Bad, "rows", &text);
+                damaged.len() + 1
+            }
+            Undamaged::NotKnown => {
+                let text = format!(
+                    "not known whether others are those of version {version}, because nobody knows what \
                  the damaged ones were. If a row was changed by hand, undo that before the next \
                  commit; after it, all silos report table_rolled_back: then restart all of them"
-            );
-            report(session, Finding::Note, "rows", &text);
-            damaged.len()
+                );
+                report(session, Finding::Note, "rows", &text);
+                damaged.len()
+            }
         }
-    }
 }
