@@ -25,6 +25,8 @@ mod events;
 mod exit;
 mod find;
 mod fleet;
+#[cfg(feature = "http")]
+mod http;
 mod inspect;
 mod out;
 mod printer;

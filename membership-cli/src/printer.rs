@@ -16,6 +16,8 @@ const MAX_BYTES: usize = 32 << 20;
 /// How long [`Printer::finish`] waits for the reader.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
+const QUICK_TIMEOUT: Duration = Duration::from_millis(20);
+
 /// Passes lines to the thread that writes them.
 pub(crate) struct Printer {
     lines: Option<SyncSender<String>>,
@@ -53,10 +55,15 @@ impl Printer {
         }
     }
 
-    /// Waits until everything is written, for a second at most.
-    pub fn finish(mut self) {
+    /// Waits until everything is written, for a second at most, and for a moment only if `quickly`.
+    pub fn finish(mut self, quickly: bool) {
         self.lines = None;
-        let until = Instant::now() + FINISH_TIMEOUT;
+        let most = if quickly {
+            QUICK_TIMEOUT
+        } else {
+            FINISH_TIMEOUT
+        };
+        let until = Instant::now() + most;
         if let Some(thread) = self.thread.take() {
             while !thread.is_finished() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(2));

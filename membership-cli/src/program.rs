@@ -90,7 +90,12 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
         }
     };
     let done = match cli.command.runtime().enable_all().build() {
-        Ok(runtime) => runtime.block_on(cli.command.run(&mut session)),
+        Ok(runtime) => {
+            let done = runtime.block_on(cli.command.run(&mut session));
+            // A call of a store that hangs in a thread must not keep the program.
+            runtime.shutdown_background();
+            done
+        }
         Err(error) => Err(Failure::new(Exit::Failed, format!("cannot start: {error}"))),
     };
     match (done, session.out.error()) {

@@ -68,6 +68,14 @@ pub(crate) struct SecurityArgs {
     insecure: bool,
 }
 
+impl SecurityArgs {
+    /// Whether the command line says that nobody else reaches the network.
+    #[cfg(feature = "http")]
+    pub(crate) const fn insecure(&self) -> bool {
+        self.insecure
+    }
+}
+
 impl SecurityTable {
     /// Reads the files that are named.
     pub(crate) fn with(self, args: SecurityArgs) -> Result<Security, Failure> {

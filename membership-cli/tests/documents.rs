@@ -53,6 +53,11 @@ fn metrics() {
     let rows = table(&document, "Metrics");
     let names: Vec<String> = rows.iter().map(|row| name(&row[0])).collect();
     assert_eq!(names, membership::metrics::ALL);
+    for (name, bounds) in membership::metrics::BUCKETS {
+        let bounds: Vec<String> = bounds.iter().map(f64::to_string).collect();
+        let line = format!("* `{name}`: {}\n", bounds.join(", "));
+        assert!(document.contains(&line), "{line}");
+    }
     let alerts = document.split("\n## Alerts\n").nth(1).unwrap();
     for word in alerts
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')

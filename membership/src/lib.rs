@@ -18,14 +18,16 @@
 //!
 //! * [`Silo`]: the views, who owns a key, leaving, the end. Dead is final: a silo that was declared
 //!   dead never comes back. [`Silo::terminated`] waits for that; a new process is a new silo.
-//! * [`Events`]: what happens to a silo, for logs and alerts.
+//! * [`Events`]: what happens to a silo, for logs and alerts; [`TableLog`]: which changes of the table's
+//!   state to log.
 //! * [`GatewayList`]: for clients that are not silos.
 //! * [`connect`](fn@connect) and [`Connectors`]: from a connection string to a table;
 //!   [`TimedTable`] adds a timeout and a measurement.
 //! * [`transport`]: how messages travel, and how to send them over connections that the application
 //!   already has.
 //! * [`admin`]: change a table from outside: evict, clean up, settings.
-//! * [`metrics`]: what is measured.
+//! * [`metrics`]: what is measured; [`history`]: what happened, as the rows tell it.
+//! * `http` (feature `http`): a silo over HTTP, for probes, scrapes, and services in other languages.
 //!
 //! This crate runs the protocol of `membership-core` and re-exports its public types.
 //!
@@ -86,6 +88,9 @@ macro_rules! debug_as_display {
 pub(crate) use debug_as_display;
 
 pub mod admin;
+pub mod history;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod metrics;
 pub mod transport;
 
@@ -99,7 +104,7 @@ pub use connect::{ConnectError, Connecting, Connectors, connect};
 pub use gateway::{GatewayList, GatewayOptions, GatewayUpdates};
 pub use silo::{
     Event, EventKind, Events, Health, LeaveGuard, RequestError, Silo, SiloBuilder, StartError,
-    Views, WaitError,
+    TableLine, TableLog, Views, WaitError,
 };
 pub use timed::TimedTable;
 

@@ -1,7 +1,8 @@
 //! `membership history`: starts, activations and deaths in order, as far as the rows tell, and the
 //! last commits.
 
-use membership_core::{ChangedKeys, CommitRecord, MembershipEntry, Snapshot, WallTime};
+use membership::history;
+use membership_core::{ChangedKeys, CommitRecord, WallTime};
 use serde_json::json;
 
 use crate::clock;
@@ -28,15 +29,13 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let since = args.since.as_deref().map(parse_since).transpose()?;
     let table = session.open(&args.table).await?;
     let inspection = Inspection::of(table.as_ref()).await?;
-    let mut events = events(&inspection.snapshot);
+    let mut events = history::events(&inspection.snapshot);
     events.retain(|e| since.is_none_or(|since| e.at >= since));
     let recent = &inspection.snapshot.version_row.recent;
     let out = &mut session.out;
     if args.json {
         for e in &events {
-            out.line(
-                json!({"event": e.what, "at": e.at, "exact": e.exact, "version": e.version, "silo": e.entry.address, "cause": cause(e)}),
-            );
+            out.line(json!(e));
         }
         for commit in recent {
             out.line(json!({"event": "commit", "version": commit.version, "id": commit.id, "committer": commit.committer, "changed": commit.changed}));
@@ -80,14 +79,6 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     Ok(Exit::Ok)
 }
 
-fn cause<'a>(e: &Event<'a>) -> Option<&'a str> {
-    e.entry
-        .death
-        .as_ref()
-        .filter(|_| e.what == "dead")
-        .map(|d| d.cause.as_str())
-}
-
 fn commits(recent: &[CommitRecord]) -> Grid {
     let mut grid = Grid::new(["COMMIT", "BY", "CHANGED"]);
     for commit in recent {
@@ -107,62 +98,6 @@ fn commits(recent: &[CommitRecord]) -> Grid {
         ]);
     }
     grid
-}
-
-/// Something that happened to a silo.
-struct Event<'a> {
-    /// By the clock of the silo that wrote it.
-    at: WallTime,
-    /// Whether `at` is the time itself, or only a lower bound.
-    exact: bool,
-    version: Option<u64>,
-    what: &'static str,
-    entry: &'a MembershipEntry,
-}
-
-/// All events in the rows. A row has the version of its activation but not the time; the time is at
-/// least that of its own start and of every event at a lower version.
-fn events(snapshot: &Snapshot) -> Vec<Event<'_>> {
-    let mut versioned = Vec::new();
-    let mut all = Vec::new();
-    for entry in snapshot.rows.entries() {
-        all.push(Event {
-            at: entry.start_time,
-            exact: true,
-            version: None,
-            what: "started",
-            entry,
-        });
-        if let Some(version) = entry.active_since {
-            versioned.push(Event {
-                at: entry.start_time,
-                exact: false,
-                version: Some(version),
-                what: "active",
-                entry,
-            });
-        }
-        if let Some(death) = &entry.death {
-            versioned.push(Event {
-                at: death.at,
-                exact: true,
-                version: Some(death.version),
-                what: "dead",
-                entry,
-            });
-        }
-    }
-    versioned.sort_by_key(|e| (e.version, e.what, e.entry.address));
-    let mut earliest = WallTime::default();
-    for event in &mut versioned {
-        if !event.exact {
-            event.at = event.at.max(earliest);
-        }
-        earliest = earliest.max(event.at);
-    }
-    all.append(&mut versioned);
-    all.sort_by_key(|e| e.at);
-    all
 }
 
 fn parse_since(text: &str) -> Result<WallTime, Failure> {

@@ -11,6 +11,8 @@ use membership::{EventKind, Events, Silo, SiloBuilder, StartError};
 use super::silo_report::Report;
 use crate::config_file::{self, PresetName};
 use crate::exit::{Exit, Failure};
+#[cfg(feature = "http")]
+use crate::http::HttpArgs;
 use crate::out::Out;
 use crate::printer::Printer;
 use crate::security::SecurityArgs;
@@ -51,7 +53,10 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     security: SecurityArgs,
-    /// One JSON object per line: active, view, terminated, table, joining
+    #[cfg(feature = "http")]
+    #[command(flatten)]
+    http: HttpArgs,
+    /// One JSON object per line: http, active, view, terminated, table, joining
     #[arg(long)]
     json: bool,
     /// Leave when standard input is closed, so that a silo ends with its parent
@@ -59,8 +64,12 @@ pub(crate) struct Args {
     exit_with_stdin: bool,
 }
 
-/// How long a fast stop waits for the silo's tasks.
+/// How long the end of a silo whose parent is gone waits for the silo's tasks.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same after a second signal: whoever sends two wants the end now.
+const QUICK_TIMEOUT: Duration = Duration::from_millis(50);
+/// How often lines are written that wait for time to pass.
+const TICK: Duration = Duration::from_secs(1);
 
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -74,6 +83,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let leave_timeout = config.leave_timeout;
     log();
     raise_open_files();
+    #[cfg(feature = "http")]
+    let http = args.http.start(args.security.insecure())?;
     let table = session.open(&args.table).await?;
     let stops = Stops::listen(args.exit_with_stdin)
         .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
@@ -96,14 +107,25 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     let out = std::mem::replace(&mut session.out, Out::plain(Box::new(std::io::sink())));
     let report = Report::new(Printer::new(out), args.json);
+    #[cfg(feature = "http")]
+    if let Some(http) = &http {
+        report.http(http.address());
+    }
     let mut life = Life {
+        #[cfg(feature = "http")]
+        http,
         report,
         stops,
         leave_timeout,
+        quickly: false,
         tasks: tasks(),
     };
     let end = life.live(builder).await;
-    life.report.finish();
+    #[cfg(feature = "http")]
+    if let Some(http) = life.http.take().filter(|_| !life.quickly) {
+        http.close().await;
+    }
+    life.report.finish(life.quickly);
     end
 }
 
@@ -141,9 +163,13 @@ fn tasks() -> usize {
 }
 
 struct Life {
+    #[cfg(feature = "http")]
+    http: Option<membership::http::Server>,
     report: Report,
     stops: Stops,
     leave_timeout: Duration,
+    /// A second signal has come.
+    quickly: bool,
     /// How many tasks there were before the silo started.
     tasks: usize,
 }
@@ -154,9 +180,14 @@ impl Life {
         let Some(silo) = self.join(builder, &mut events).await? else {
             return Ok(Exit::Ok);
         };
+        #[cfg(feature = "http")]
+        if let Some(http) = &self.http {
+            http.show(&silo);
+        }
         self.report.active(&silo);
-        self.report.table(silo.health().table, None);
+        self.report.table(silo.health().table, None, silo.now());
         let mut views = silo.views();
+        let mut ticks = tokio::time::interval(TICK);
         let stop = loop {
             tokio::select! {
                 biased;
@@ -164,12 +195,18 @@ impl Life {
                 end = silo.terminated() => return self.ended_by_itself(&end),
                 stop = self.stops.next() => break stop,
                 Some(event) = events.next() => match event.kind {
-                    EventKind::Table { state, error } => self.report.table(state, error.as_deref()),
-                    EventKind::Missed { .. } => self.report.table(silo.health().table, None),
+                    EventKind::Table { state, error } => {
+                        self.report.table(state, error.as_deref(), event.mono);
+                    }
+                    EventKind::Missed { .. } => {
+                        self.report.table(silo.health().table, None, silo.now());
+                    }
+                    EventKind::Unanswered { silos } => self.report.unanswered(silos),
                     EventKind::PartialPartition { unreached } => self.report.reach(&unreached),
                     EventKind::ViewWithdrawn { announced } => self.report.withdrawn(announced, event.version),
                     _ => {}
                 },
+                _ = ticks.tick() => self.report.tick(silo.now()),
             }
         };
         if stop == Stop::Orphaned {
@@ -191,7 +228,8 @@ impl Life {
             }
         }
         drop((leaving, silo, views));
-        Ok(self.wait_until_stopped(STOP_TIMEOUT).await)
+        self.quickly = true;
+        Ok(self.wait_until_stopped(QUICK_TIMEOUT).await)
     }
 
     /// Waits until the silo is Active; none if it was asked to stop before.
@@ -227,7 +265,10 @@ impl Life {
         while tasks() > self.tasks && Instant::now() < until {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(10)) => {}
-                _ = self.stops.next() => break,
+                _ = self.stops.next() => {
+                    self.quickly = true;
+                    break;
+                }
             }
         }
         self.report.stopped();

@@ -1,6 +1,6 @@
 //! What a running silo prints: events as JSON, or lines for people.
 
-use membership::Silo;
+use membership::{MonoTime, Silo, TableLine, TableLog};
 use membership_core::protocol::{JoinProgress, NotReached, TableState, Termination};
 use membership_core::{ClusterView, Discontinuity, SiloAddress, TableError, TableErrorKind};
 use serde_json::{Value, json};
@@ -25,8 +25,7 @@ pub(crate) struct Report {
     json: bool,
     me: Option<SiloAddress>,
     last: Option<ClusterView>,
-    /// What was last said of the table: its state, and why.
-    table: (&'static str, Option<String>),
+    table: TableLog,
 }
 
 impl Report {
@@ -36,12 +35,13 @@ impl Report {
             json,
             me: None,
             last: None,
-            table: ("available", None),
+            table: TableLog::default(),
         }
     }
 
-    pub fn finish(self) {
-        self.printer.finish();
+    /// Waits until everything is written, if `quickly` hardly.
+    pub fn finish(self, quickly: bool) {
+        self.printer.finish(quickly);
     }
 
     fn line(&self, event: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
@@ -51,6 +51,15 @@ impl Report {
             self.printer
                 .line(format_args!("{}  {}", clock::wall(), text()));
         }
+    }
+
+    /// Reports where the silo answers HTTP.
+    #[cfg(feature = "http")]
+    pub fn http(&self, address: std::net::SocketAddr) {
+        self.line(
+            || json!({"event": "http", "address": address}),
+            || format!("answers HTTP at {address}"),
+        );
     }
 
     pub fn joining(&self, progress: &JoinProgress) {
@@ -118,8 +127,26 @@ impl Report {
         self.last = Some(view.clone());
     }
 
-    /// Reports the state of the table, if that or its cause is another than last time.
-    pub fn table(&mut self, state: TableState, error: Option<&TableError>) {
+    /// Reports the state of the table: each cause once, and that it is available when that lasts.
+    pub fn table(&mut self, state: TableState, error: Option<&TableError>, now: MonoTime) {
+        let error = error.map(ToString::to_string);
+        if let Some(line) = self.table.changed(state, error, now) {
+            self.table_line(line);
+        }
+    }
+
+    /// Called about once a second.
+    pub fn tick(&mut self, now: MonoTime) {
+        if let Some(line) = self.table.tick(now) {
+            self.table_line(line);
+        }
+    }
+
+    fn table_line(&self, line: TableLine) {
+        let (state, error) = match line {
+            TableLine::Broken(state, error) => (state, error),
+            _ => (TableState::Available, None),
+        };
         let word = match state {
             TableState::Available => "available",
             TableState::Unavailable => "unavailable",
@@ -130,11 +157,6 @@ impl Report {
             TableState::Unusable(kind) => kind.as_str(),
             _ => "unknown",
         };
-        let error = error.map(ToString::to_string);
-        let said = (word, error.clone());
-        if said == std::mem::replace(&mut self.table, said.clone()) {
-            return;
-        }
         self.line(
             || events::table(word, error.as_deref()),
             || match state {
@@ -172,6 +194,20 @@ impl Report {
                 some => format!(
                     "a partial partition: this silo does not reach {}; nobody is declared dead for it",
                     reach::listed(some)
+                ),
+            },
+        );
+    }
+
+    /// Reports that no other silo answers this one, or that one does again.
+    pub fn unanswered(&self, silos: usize) {
+        self.line(
+            || json!({"event": "unanswered", "silos": silos}),
+            || match silos {
+                0 => "another silo answers this one again".to_owned(),
+                some => format!(
+                    "none of {} that this silo probes answers it: it is cut off, or alone. The others may have given it up: then the table says that it is dead, and it stops when it can read that",
+                    count(some, "silo")
                 ),
             },
         );

@@ -19,6 +19,7 @@
 //! | [`CONFLICTS`] | counter | | | commits that another commit preceded |
 //! | [`UNKNOWN_OUTCOMES`] | counter | | | commits with an unknown outcome |
 //! | [`TABLE_CALL`] | histogram | seconds | `operation`, `outcome` | calls to the table; the outcome is `ok` or the kind of the error |
+//! | [`DEATHS`] | counter | | `cause` | silos that this one saw die: `left`, `voted`, `evicted`, `superseded`, `stuck`, `removed`. A dead silo is not scraped any more; its survivors count it, each of them once |
 //! | [`STOPS`] | counter | | `cause` | ends of a silo: `left`, `unclean`, `voted`, `evicted`, `superseded`, `stuck`, `removed`, `unreachable`, `join_failed` |
 //! | [`MEMBERS`] | gauge | | `status` | silos in the newest view, by status |
 //! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were dropped; connections that were closed for damage or because there were too many |
@@ -26,6 +27,10 @@
 //! | [`MISMATCHED_MEMBERS`] | counter | | | handshakes with silos of the view whose secret or certificate was missing or wrong at one of the two: a rotation in the wrong order |
 //! | [`EXECUTOR_LAG`] | histogram | seconds | | how late a task ran that was due |
 //! | [`PAUSES`] | counter | | | pauses of the process longer than the probe timeout |
+//!
+//! Every counter begins at 0 for each value of its labels that is known beforehand, so that the first
+//! event is a rise. [`describe`] gives a recorder the texts of help, and [`BUCKETS`] says which
+//! buckets suit the histograms; the exporter of the module `http` has both.
 //!
 //! Several silos of one process write to the same series; give them recorders of their own where
 //! that matters (in tests).
@@ -36,67 +41,108 @@ mod record;
 mod silent;
 
 #[cfg(feature = "metrics")]
+pub use record::describe;
+#[cfg(feature = "metrics")]
 pub(crate) use record::{
-    ages, executor_lag, observe, stopped, table_call, transport, unreached, view, view_withdrawn,
+    ages, begin, deaths, executor_lag, observe, stopped, table_call, transport, unreached, view,
+    view_withdrawn,
 };
 #[cfg(not(feature = "metrics"))]
 pub(crate) use silent::{
-    ages, executor_lag, observe, stopped, table_call, transport, unreached, view, view_withdrawn,
+    ages, begin, deaths, executor_lag, observe, stopped, table_call, transport, unreached, view,
+    view_withdrawn,
 };
 
 macro_rules! names {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $kind:ident: $help:literal;)*) => {
         $($(#[$doc])* pub const $name: &str = $text;)*
         /// Every name.
         pub const ALL: &[&str] = &[$($name),*];
+        /// Every name with its kind and its text of help.
+        #[cfg(feature = "metrics")]
+        const HELP: &[(&str, Kind, &str)] = &[$(($name, Kind::$kind, $help)),*];
     };
+}
+
+#[cfg(feature = "metrics")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
 }
 
 names! {
     /// Histogram, seconds.
-    PROBE_ROUND_TRIP = "membership_probe_round_trip_seconds";
+    PROBE_ROUND_TRIP = "membership_probe_round_trip_seconds", Histogram: "Round trips of answered probes.";
     /// Counter; label `refused`.
-    PROBE_MISSES = "membership_probe_misses_total";
+    PROBE_MISSES = "membership_probe_misses_total", Counter: "Probes without an answer in time, or whose connection was refused.";
     /// Gauge, 0 to 8; label `scope`.
-    HEALTH = "membership_health_score";
+    HEALTH = "membership_health_score", Gauge: "How much the silo mistrusts itself: 0 (healthy) to 8.";
     /// Counter.
-    VOTES_CAST = "membership_votes_cast_total";
+    VOTES_CAST = "membership_votes_cast_total", Counter: "Votes of this silo that are in the table.";
     /// Counter.
-    VOTES_RECEIVED = "membership_votes_received_total";
+    VOTES_RECEIVED = "membership_votes_received_total", Counter: "Votes against this silo.";
     /// Counter; label `result`.
-    ROLL_CALLS = "membership_roll_calls_total";
+    ROLL_CALLS = "membership_roll_calls_total", Counter: "Roll calls of this silo, by what they gave.";
     /// Gauge.
-    UNREACHED = "membership_unreached_silos";
+    UNREACHED = "membership_unreached_silos", Gauge: "Silos that this one does not reach, though others do.";
     /// Gauge.
-    VIEW_VERSION = "membership_view_version";
+    VIEW_VERSION = "membership_view_version", Gauge: "The version of the newest view.";
     /// Counter.
-    VIEWS_WITHDRAWN = "membership_views_withdrawn_total";
+    VIEWS_WITHDRAWN = "membership_views_withdrawn_total", Counter: "Views that another silo announced and the table did not have.";
     /// Gauge, seconds.
-    VIEW_AGE = "membership_view_age_seconds";
+    VIEW_AGE = "membership_view_age_seconds", Gauge: "How long ago the view changed.";
     /// Gauge, seconds.
-    TABLE_AGE = "membership_table_age_seconds";
+    TABLE_AGE = "membership_table_age_seconds", Gauge: "How long ago the table was last read or written with success.";
     /// Counter.
-    COMMITS = "membership_commits_total";
+    COMMITS = "membership_commits_total", Counter: "Commits of this silo that succeeded.";
     /// Counter.
-    COMMITTED_ROWS = "membership_committed_rows_total";
+    COMMITTED_ROWS = "membership_committed_rows_total", Counter: "Rows that the commits of this silo changed.";
     /// Counter.
-    CONFLICTS = "membership_commit_conflicts_total";
+    CONFLICTS = "membership_commit_conflicts_total", Counter: "Commits of this silo that another commit preceded.";
     /// Counter.
-    UNKNOWN_OUTCOMES = "membership_commit_unknown_outcomes_total";
+    UNKNOWN_OUTCOMES = "membership_commit_unknown_outcomes_total", Counter: "Commits of this silo with an unknown outcome.";
     /// Histogram, seconds; labels `operation` and `outcome`.
-    TABLE_CALL = "membership_table_call_seconds";
+    TABLE_CALL = "membership_table_call_seconds", Histogram: "Calls to the table; the outcome is ok or the kind of the error.";
     /// Counter; label `cause`.
-    STOPS = "membership_stops_total";
+    DEATHS = "membership_deaths_total", Counter: "Silos that this one saw die, by cause.";
+    /// Counter; label `cause`.
+    STOPS = "membership_stops_total", Counter: "Ends of silos of this process, by cause.";
     /// Gauge; label `status`.
-    MEMBERS = "membership_members";
+    MEMBERS = "membership_members", Gauge: "Silos in the newest view, by status.";
     /// Counter; label `reason`.
-    DROPPED_MESSAGES = "membership_dropped_messages_total";
+    DROPPED_MESSAGES = "membership_dropped_messages_total", Counter: "Messages that were dropped, and connections that were closed for damage.";
     /// Counter; label `reason`.
-    REFUSED_HANDSHAKES = "membership_refused_handshakes_total";
+    REFUSED_HANDSHAKES = "membership_refused_handshakes_total", Counter: "Incoming connections that were refused.";
     /// Counter.
-    MISMATCHED_MEMBERS = "membership_mismatched_members_total";
+    MISMATCHED_MEMBERS = "membership_mismatched_members_total", Counter: "Handshakes with silos of the view whose secret or certificate was missing or wrong.";
     /// Histogram, seconds.
-    EXECUTOR_LAG = "membership_executor_lag_seconds";
+    EXECUTOR_LAG = "membership_executor_lag_seconds", Histogram: "How late a task ran that was due.";
     /// Counter.
-    PAUSES = "membership_pauses_total";
+    PAUSES = "membership_pauses_total", Counter: "Pauses of the process longer than the probe timeout.";
 }
+
+/// The upper bounds of buckets in seconds that suit each histogram: around a round trip in a data
+/// centre and between regions, around a call to a store up to its timeout, and around the lag at
+/// which the silo begins to mistrust itself.
+pub const BUCKETS: &[(&str, &[f64])] = &[
+    (
+        PROBE_ROUND_TRIP,
+        &[
+            0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+        ],
+    ),
+    (
+        TABLE_CALL,
+        &[
+            0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+        ],
+    ),
+    (
+        EXECUTOR_LAG,
+        &[
+            0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+        ],
+    ),
+];

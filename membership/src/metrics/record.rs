@@ -2,12 +2,102 @@
 
 use std::time::Duration;
 
-use membership_core::protocol::{Observation, Termination};
-use membership_core::{ClusterView, Operation, SiloStatus};
-use metrics::{counter, gauge, histogram};
+use membership_core::protocol::{Observation, RollCallResult, Termination};
+use membership_core::{Change, ChangeKind, ClusterView, Operation, SiloStatus};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use super::*;
 use crate::transport::TransportStats;
+
+/// Gives the process's recorder the texts of help. Call it once, after the recorder is installed.
+pub fn describe() {
+    for (name, kind, help) in HELP {
+        match kind {
+            Kind::Counter => describe_counter!(*name, *help),
+            Kind::Gauge => describe_gauge!(*name, *help),
+            Kind::Histogram => describe_histogram!(*name, *help),
+        }
+    }
+}
+
+/// Counters without labels.
+const PLAIN: [&str; 9] = [
+    VOTES_CAST,
+    VOTES_RECEIVED,
+    VIEWS_WITHDRAWN,
+    COMMITS,
+    COMMITTED_ROWS,
+    CONFLICTS,
+    UNKNOWN_OUTCOMES,
+    MISMATCHED_MEMBERS,
+    PAUSES,
+];
+/// The causes of [`DEATHS`].
+const CAUSES: [&str; 6] = ["left", "voted", "evicted", "superseded", "stuck", "removed"];
+/// The causes of [`STOPS`] beside those.
+const ENDS: [&str; 4] = ["unclean", "unreachable", "join_failed", "panicked"];
+/// The reasons of [`REFUSED_HANDSHAKES`].
+const REFUSALS: [&str; 8] = [
+    "cluster",
+    "unproven",
+    "secret",
+    "certificate",
+    "version",
+    "handshake",
+    "timeout",
+    "too_many",
+];
+/// The reasons of [`DROPPED_MESSAGES`]: first those of the transport, then those of the protocol.
+const DROPS: [&str; 16] = [
+    "queue_full",
+    "no_connection",
+    "too_large",
+    "oversized",
+    "garbage",
+    "bad_delta",
+    "dial_elsewhere",
+    "not_a_member",
+    "not_joined",
+    "not_me",
+    "own_message",
+    "same_address",
+    "wrong_cluster",
+    "wrong_instance",
+    "wrong_peer",
+    "wrong_protocol",
+];
+
+/// A silo begins: every counter is there, with 0 if it is new.
+pub(crate) fn begin() {
+    let zero = |name: &'static str, label: &'static str, values: &[&'static str]| {
+        for value in values {
+            counter!(name, label => *value).increment(0);
+        }
+    };
+    for name in PLAIN {
+        counter!(name).increment(0);
+    }
+    zero(PROBE_MISSES, "refused", &["false", "true"]);
+    zero(
+        ROLL_CALLS,
+        "result",
+        &RollCallResult::ALL.map(RollCallResult::as_str),
+    );
+    zero(DEATHS, "cause", &CAUSES);
+    zero(STOPS, "cause", &CAUSES);
+    zero(STOPS, "cause", &ENDS);
+    zero(REFUSED_HANDSHAKES, "reason", &REFUSALS);
+    zero(DROPPED_MESSAGES, "reason", &DROPS);
+}
+
+/// Counts the silos that died from one view of this silo to the next.
+pub(crate) fn deaths(changes: &[Change]) {
+    for change in changes.iter().filter(|c| c.kind == ChangeKind::Died) {
+        let death = change.entry.death.as_ref();
+        let cause = death.map_or("removed", |death| death.cause.as_str());
+        counter!(DEATHS, "cause" => cause).increment(1);
+    }
+}
 
 pub(crate) fn observe(observation: &Observation) {
     match observation {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use membership_core::protocol::{Observation, Termination};
-use membership_core::{ClusterView, Operation};
+use membership_core::{Change, ClusterView, Operation};
 
 use crate::transport::TransportStats;
 
+pub(crate) const fn begin() {}
+pub(crate) const fn deaths(_: &[Change]) {}
 pub(crate) const fn observe(_: &Observation) {}
 pub(crate) const fn unreached(_: usize) {}
 pub(crate) const fn view(_: &ClusterView) {}

@@ -2,7 +2,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use membership_core::protocol::{DeclaredDead, RollCallResult};
-use membership_core::{Rows, SharedSettings, SiloAddress, Snapshot, TableId, VersionRow, WallTime};
+use membership_core::{
+    InstanceId, MembershipEntry, Row, Rows, SharedSettings, SiloAddress, Snapshot, TableId,
+    VersionRow, WallTime,
+};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -105,6 +108,15 @@ fn a_view() -> ClusterView {
     ClusterView::new(Snapshot::new(token, row, Rows::new()))
 }
 
+fn with_a_silo() -> ClusterView {
+    let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+    row.row_count = 1;
+    let token = row.token(&[]);
+    let entry = MembershipEntry::new(silo(), InstanceId::new(1), WallTime::default());
+    let rows = [entry].into_iter().map(Row::encode).collect::<Rows>();
+    ClusterView::new(Snapshot::new(token, row, rows))
+}
+
 fn everything() {
     let second = Duration::from_secs(1);
     observe(&Observation::ProbeAnswered {
@@ -122,13 +134,16 @@ fn everything() {
     observe(&Observation::Committed { rows: 4 });
     observe(&Observation::Conflict);
     observe(&Observation::UnknownOutcome);
-    observe(&Observation::Dropped { reason: "cluster" });
+    observe(&Observation::Dropped {
+        reason: "wrong_cluster",
+    });
     observe(&Observation::Paused(second));
     observe(&Observation::RollCallEnded {
         result: RollCallResult::Reached,
     });
     unreached(2);
     view(&a_view());
+    deaths(&a_view().changes_since(&with_a_silo()));
     ages(second, second * 2);
     table_call(Operation::Commit, "busy", second);
     stopped(&dead());
@@ -167,8 +182,12 @@ fn every_series_is_written_with_its_value() {
             1.0,
         ),
         ("membership_stops_total{cause=removed}", 1.0),
+        ("membership_deaths_total{cause=removed}", 1.0),
         ("membership_members{status=Active}", 0.0),
-        ("membership_dropped_messages_total{reason=cluster}", 1.0),
+        (
+            "membership_dropped_messages_total{reason=wrong_cluster}",
+            1.0,
+        ),
         ("membership_dropped_messages_total{reason=queue_full}", 5.0),
         ("membership_refused_handshakes_total{reason=too_many}", 2.0),
         ("membership_mismatched_members_total", 3.0),
@@ -179,6 +198,35 @@ fn every_series_is_written_with_its_value() {
             lines.contains(&(series.to_owned(), value)),
             "{series} = {value} is not in {lines:#?}"
         );
+    }
+}
+
+#[test]
+fn every_counter_begins_at_0_for_each_series_that_is_written_later() {
+    let zeroes = Notebook::of(begin);
+    assert!(zeroes.iter().all(|(_, value)| *value == 0.0), "{zeroes:?}");
+    let zeroes: BTreeSet<String> = zeroes.into_iter().map(|(series, _)| series).collect();
+    let counters = HELP.iter().filter(|(_, kind, _)| *kind == Kind::Counter);
+    for (name, _, help) in counters {
+        let of_it = |series: &&String| series.split('{').next() == Some(*name);
+        assert!(zeroes.iter().any(|s| of_it(&s)), "{name}");
+        assert!(help.ends_with('.'), "{name}: {help}");
+    }
+    let is_counter = |series: &str| series.contains("_total");
+    for (series, _) in Notebook::of(everything) {
+        if is_counter(&series) {
+            assert!(zeroes.contains(&series), "{series} does not begin at 0");
+        }
+    }
+}
+
+#[test]
+fn every_histogram_has_buckets() {
+    let histograms = HELP.iter().filter(|(_, kind, _)| *kind == Kind::Histogram);
+    let names: BTreeSet<&str> = histograms.map(|(name, ..)| *name).collect();
+    assert_eq!(names, BUCKETS.iter().map(|(name, _)| *name).collect());
+    for (name, bounds) in BUCKETS {
+        assert!(bounds.is_sorted() && bounds.len() > 5, "{name}");
     }
 }
 

@@ -156,7 +156,12 @@ impl Driver {
             Some(request) = self.requests.recv() => self.asked(request),
             changed = self.stage.changed(), if !self.dropped => self.leave(changed.is_ok()),
             late = self.lag.next() => {
-                self.report.tick(&self.protocol, self.clock.mono(), late, self.transport.stats());
+                let now = self.clock.now();
+                let stats = self.transport.stats();
+                if let Some(silos) = self.report.tick(&self.protocol, now.mono, late, stats) {
+                    self.publisher.events.at(now);
+                    self.publisher.events.unanswered(silos);
+                }
                 Some(Input::ExecutorLag(late))
             },
             () = self.hints.notified() => Some(Input::Hint),
@@ -248,7 +253,8 @@ impl Driver {
             Effect::Tell(notice) => self.tell(notice),
             Effect::Observe(observation) => {
                 self.publisher.events.observation(&observation);
-                self.report.observation(&observation);
+                let now = self.clock.mono();
+                self.report.observation(&observation, now);
             }
             Effect::Stop(termination) => {
                 self.report.end(&termination);

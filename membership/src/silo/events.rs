@@ -97,6 +97,13 @@ pub enum EventKind {
         /// ended.
         unreached: Vec<NotReached>,
     },
+    /// No other silo answers this one: none of those that it probes, for twice the failure window. It
+    /// is cut off, or alone; the others may have given it up, and it stops when it can read that in
+    /// the table.
+    Unanswered {
+        /// How many silos it probes in vain; 0 when one answers again.
+        silos: usize,
+    },
     /// The process did not run for longer than the failure window; the silo publishes and writes
     /// nothing until it has read the table.
     Suspended,
@@ -333,6 +340,10 @@ impl EventSender {
             },
             _ => return,
         });
+    }
+
+    pub(super) fn unanswered(&self, silos: usize) {
+        self.send(EventKind::Unanswered { silos });
     }
 
     pub(super) fn ended(&self, end: &Termination) {

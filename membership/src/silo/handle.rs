@@ -7,18 +7,15 @@ use std::time::{Duration, Instant};
 use membership_core::protocol::Termination;
 use membership_core::{
     Change, ClusterName, ClusterView, FencingToken, MembershipEntry, MonoTime, SiloAddress,
-    SiloStatus,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::clock::Clock;
-use super::driver::SILENT;
 use super::error::{RequestError, WaitError};
 use super::events::Events;
 use super::health::Health;
+use super::observed::Observed;
 use super::request::{Request, Stage};
-use super::state::Subscriber;
 use super::views::Views;
 
 /// A running silo of this process. Clones are handles of the same silo.
@@ -45,37 +42,30 @@ pub struct Silo {
 }
 
 pub(super) struct Inner {
-    pub(super) subscriber: Subscriber,
+    pub(super) observed: Observed,
     pub(super) requests: mpsc::Sender<Request>,
     /// Closed when the last handle is gone.
     pub(super) stage: watch::Sender<Stage>,
-    pub(super) clock: Clock,
-    pub(super) cluster: ClusterName,
-    /// The address and the view at the time when the silo became Active; used until there is a
-    /// newer view.
-    pub(super) me: SiloAddress,
-    pub(super) first: ClusterView,
 }
 
 impl Silo {
     /// This silo's address: endpoint and epoch.
     #[must_use]
     pub fn me(&self) -> SiloAddress {
-        self.inner.me
+        self.inner.observed.me()
     }
 
     /// The cluster it is in.
     #[must_use]
     pub fn cluster(&self) -> &ClusterName {
-        &self.inner.cluster
+        self.inner.observed.cluster()
     }
 
     /// The newest view, confirmed or announced; after the end, the last one. Cheap: it copies a few
     /// pointers.
     #[must_use]
     pub fn view(&self) -> ClusterView {
-        let newest = self.inner.subscriber.view.borrow().clone();
-        newest.unwrap_or_else(|| self.inner.first.clone())
+        self.inner.observed.view()
     }
 
     /// The newest view that this silo has from the table itself: what it read, or wrote with
@@ -84,14 +74,13 @@ impl Silo {
     /// up to date.
     #[must_use]
     pub fn confirmed_view(&self) -> ClusterView {
-        let newest = self.inner.subscriber.confirmed.borrow().clone();
-        newest.unwrap_or_else(|| self.inner.first.clone())
+        self.inner.observed.confirmed_view()
     }
 
     /// The views as a stream, the current one first.
     #[must_use]
     pub fn views(&self) -> Views {
-        Views::new(self.inner.subscriber.view.clone())
+        self.inner.observed.views()
     }
 
     /// What happens to this silo from now on, as a stream: views, suspicions, votes, the table's
@@ -100,7 +89,7 @@ impl Silo {
     /// the silo joins.
     #[must_use]
     pub fn events(&self) -> Events {
-        self.inner.subscriber.events.subscribe()
+        self.inner.observed.events()
     }
 
     /// What changed from `older` to the newest view. See [`ClusterView::changes_since`].
@@ -230,7 +219,7 @@ impl Silo {
             answer = answer => answer,
             end = self.terminated() => return stopped(end),
         };
-        answer.or_else(|_| match self.inner.subscriber.ended() {
+        answer.or_else(|_| match self.inner.observed.ended() {
             Some(end) => stopped(end),
             // The driver dropped only this request.
             None => Err(RequestError::TooMany),
@@ -241,7 +230,7 @@ impl Silo {
     /// sent at `asked`. That is evidence of life: it suppresses a vote after a failed probe that
     /// began before `asked`. Never waits; dropped when the driver is busy.
     pub fn heard_from(&self, from: SiloAddress, asked: Instant) {
-        let asked = self.inner.clock.at_std(asked);
+        let asked = self.inner.observed.clock.at_std(asked);
         let _: Result<(), TrySendError<Request>> =
             self.inner.requests.try_send(Request::Heard { from, asked });
     }
@@ -249,26 +238,7 @@ impl Silo {
     /// How the silo is doing, for probes and dashboards: see [`Health`].
     #[must_use]
     pub fn health(&self) -> Health {
-        let state = *self.inner.subscriber.state.borrow();
-        let now = self.inner.clock.mono();
-        let ended = self.inner.subscriber.ended().is_some();
-        let leaving = *self.inner.stage.borrow() > Stage::Running;
-        Health {
-            score: state.score.score,
-            local: state.score.local,
-            status: if ended {
-                SiloStatus::Dead
-            } else {
-                state.status
-            },
-            view_age: now.since(state.view_at),
-            table_age: now.since(self.inner.subscriber.table_contact()),
-            table: state.table,
-            ready: !ended && !leaving && state.status == SiloStatus::Active && !state.suspended,
-            live: !ended && now.since(self.inner.subscriber.last_input()) < SILENT,
-            unreached: state.unreached,
-            suspended: state.suspended,
-        }
+        self.inner.observed.health()
     }
 
     /// This process's monotonic time, to compare with [`ClusterView::confirmed_at`]: a lease of
@@ -276,7 +246,7 @@ impl Silo {
     /// was taken. On Linux and Android it includes the time in which the machine is suspended.
     #[must_use]
     pub fn now(&self) -> MonoTime {
-        self.inner.clock.mono()
+        self.inner.observed.clock.mono()
     }
 
     /// Waits for the end of the silo; says why: it left, or the table says that it is Dead (cause,
@@ -285,15 +255,22 @@ impl Silo {
     ///
     /// If the silo's tokio runtime is shut down, this gives `Left { clean: false }`. Cancel safe.
     pub async fn terminated(&self) -> Termination {
-        self.inner.subscriber.termination().await
+        self.inner.observed.subscriber.termination().await
+    }
+}
+
+#[cfg(feature = "http")]
+impl Silo {
+    pub(crate) fn observed(&self) -> Observed {
+        self.inner.observed.clone()
     }
 }
 
 impl fmt::Debug for Silo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = *self.inner.subscriber.state.borrow();
+        let state = *self.inner.observed.subscriber.state.borrow();
         f.debug_struct("Silo")
-            .field("me", &self.inner.me)
+            .field("me", &self.inner.observed.me)
             .field("status", &state.status)
             .finish_non_exhaustive()
     }

@@ -26,7 +26,7 @@ impl Silo {
     /// `begin_leave`, a `leave`, or the drop of the last handle.
     pub async fn begin_leave(&self) -> LeaveGuard {
         self.ask_stage(Stage::Leave);
-        let mut state = self.inner.subscriber.state.clone();
+        let mut state = self.inner.observed.subscriber.state.clone();
         let version = tokio::select! {
             biased;
             state = state.wait_for(|s| s.leaving.is_some()) => state.ok().and_then(|s| s.leaving).flatten(),

@@ -1,5 +1,6 @@
 //! A silo of this process: start it, use it, leave.
 
+mod answers_log;
 mod builder;
 mod calls;
 mod clock;
@@ -12,6 +13,7 @@ mod host;
 mod lag;
 mod leave;
 mod notice;
+mod observed;
 mod reach_log;
 mod report;
 mod request;
@@ -26,4 +28,7 @@ pub use events::{Event, EventKind, Events};
 pub use handle::Silo;
 pub use health::Health;
 pub use leave::LeaveGuard;
+#[cfg(feature = "http")]
+pub(crate) use observed::Observed;
+pub use table_log::{TableLine, TableLog};
 pub use views::Views;

@@ -5,11 +5,14 @@ use std::time::Duration;
 use membership_core::protocol::{
     Health, Identity, NotReached, Notice, Observation, Protocol, TableState, Termination,
 };
-use membership_core::{ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress, TableError};
+use membership_core::{
+    ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress, SiloStatus, TableError,
+};
 use tracing::{debug, error, info, warn};
 
+use super::answers_log::AnswersLog;
 use super::reach_log::ReachLog;
-use super::table_log::{Line, TableLog};
+use super::table_log::{TableLine, TableLog};
 use crate::metrics;
 use crate::transport::TransportStats;
 
@@ -26,12 +29,14 @@ pub(super) struct Report {
     sent: TransportStats,
     table: TableLog,
     reach: ReachLog,
+    answers: AnswersLog,
     /// How many silos this one does not reach, though others do.
     unreached: usize,
 }
 
 impl Report {
     pub(super) fn new(identity: &Identity) -> Self {
+        metrics::begin();
         Self {
             cluster: identity.cluster.clone(),
             me: None,
@@ -40,6 +45,7 @@ impl Report {
             sent: TransportStats::default(),
             table: TableLog::default(),
             reach: ReachLog::default(),
+            answers: AnswersLog::default(),
             unreached: 0,
         }
     }
@@ -48,14 +54,15 @@ impl Report {
         self.me.map_or_else(|| "-".to_owned(), |me| me.to_string())
     }
 
-    /// Called a few times a second, to log changes that have no event.
+    /// Called a few times a second, to log changes that have no event. Gives how many silos are probed
+    /// in vain, if nobody has begun or ceased to answer.
     pub(super) fn tick(
         &mut self,
         protocol: &Protocol,
         now: MonoTime,
         late: Duration,
         stats: TransportStats,
-    ) {
+    ) -> Option<usize> {
         self.me = protocol.me().or(self.me);
         metrics::executor_lag(late);
         if let Some(line) = self.table.tick(now) {
@@ -64,8 +71,12 @@ impl Report {
         if let Some(unreached) = self.reach.tick(now) {
             self.reach_line(&unreached);
         }
+        let unanswered = self.answers.tick(now, protocol.failure_window() * 2);
+        if let Some(silos) = unanswered {
+            self.answers_line(silos);
+        }
         if now.since(self.gauges_at) < GAUGES_EVERY {
-            return;
+            return unanswered;
         }
         self.gauges_at = now;
         let Health { score, local, .. } = protocol.health();
@@ -77,10 +88,22 @@ impl Report {
         }
         metrics::transport(&self.sent, &stats);
         self.sent = stats;
+        unanswered
+    }
+
+    fn answers_line(&self, silos: usize) {
+        let (silo, cluster) = (self.silo(), &self.cluster);
+        if silos == 0 {
+            warn!(silo, %cluster, "another silo answers this one again");
+            return;
+        }
+        warn!(silo, %cluster, silos, "no other silo answers this one: it is cut off, or alone. The others may have given it up: then the table says that it is dead, and it stops when it can read that");
     }
 
     pub(super) fn view(&mut self, view: ClusterView, now: MonoTime) {
         metrics::view(&view);
+        let lives = |silo: &SiloAddress| view.status(silo).is_some_and(|s| s != SiloStatus::Dead);
+        self.answers.keep(lives);
         let (silo, version) = (self.silo(), view.version());
         match &self.last {
             None => {
@@ -88,6 +111,7 @@ impl Report {
             }
             Some((older, _)) => {
                 let changes = view.changes_since(older);
+                metrics::deaths(&changes);
                 let seen: Vec<_> = changes
                     .iter()
                     .filter(|c| c.kind != ChangeKind::Updated)
@@ -162,25 +186,26 @@ impl Report {
         warn!(silo, %cluster, unreached = unreached.len(), peers, "a partial partition: this silo does not reach silos that others reach; nobody is declared dead for it; run `membership doctor`");
     }
 
-    fn table_line(&self, line: Line) {
+    fn table_line(&self, line: TableLine) {
         let silo = self.silo();
         let cluster = &self.cluster;
         match line {
-            Line::Available => warn!(silo, %cluster, "the table is available again"),
-            Line::Broken(TableState::Unavailable, error) => {
+            TableLine::Available => warn!(silo, %cluster, "the table is available again"),
+            TableLine::Broken(TableState::Unavailable, error) => {
                 warn!(silo, %cluster, error, "the table is unavailable; silos keep running, none is declared dead")
             }
-            Line::Broken(TableState::Changed(how), error) => {
+            TableLine::Broken(TableState::Changed(how), error) => {
                 error!(silo, %cluster, how = ?how, error, "this is not the table that the silo knew: it adopts and writes nothing any more; restart all silos")
             }
-            Line::Broken(state, error) => {
+            TableLine::Broken(state, error) => {
                 error!(silo, %cluster, state = ?state, error, "the table cannot be used; run `membership doctor`")
             }
         }
     }
 
-    pub(super) fn observation(&self, observation: &Observation) {
+    pub(super) fn observation(&mut self, observation: &Observation, now: MonoTime) {
         metrics::observe(observation);
+        self.answers.observed(observation, now);
         let silo = self.silo();
         let cluster = &self.cluster;
         match observation {

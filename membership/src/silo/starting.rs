@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::clock::Clock;
 use super::handle::{Inner, Silo};
+use super::observed::Observed;
 use super::request::{Request, Stage};
 use super::state::Subscriber;
 
@@ -55,13 +56,16 @@ impl Starting {
         } = self;
         Ok(Silo {
             inner: Arc::new(Inner {
-                subscriber,
+                observed: Observed {
+                    subscriber,
+                    stage: stage.subscribe(),
+                    clock: Clock::new(),
+                    cluster,
+                    me,
+                    first,
+                },
                 requests,
                 stage,
-                clock: Clock::new(),
-                cluster,
-                me,
-                first,
             }),
         })
     }

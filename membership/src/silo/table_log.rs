@@ -1,4 +1,5 @@
-//! What a silo's log says of the table: each cause once, and the recovery when it lasts.
+//! What is said of the table, in the log of a silo and in the lines of the program: each cause once,
+//! and the recovery when it lasts.
 
 use std::time::Duration;
 
@@ -11,16 +12,34 @@ const LASTING: Duration = Duration::from_secs(10);
 /// So many causes of one state are told until the table is available again.
 const MAX_CAUSES: usize = 8;
 
-/// A line of the log.
-#[derive(Debug, PartialEq)]
-pub(super) enum Line {
+/// What a [`TableLog`] has to say.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum TableLine {
+    /// The table is in this state, because of this error where one is known.
     Broken(TableState, Option<String>),
+    /// The table has been available for ten seconds.
     Available,
 }
 
-/// Decides which lines are written.
-#[derive(Default)]
-pub(super) struct TableLog {
+/// Decides which changes of the table's state are worth a line: each cause once until the table has
+/// been available for ten seconds, and then that it is. A store whose reads work and whose writes
+/// fail would otherwise give two lines a second. Of one state at most eight causes are told.
+///
+/// ```
+/// use membership::protocol::TableState;
+/// use membership::{MonoTime, TableLine, TableLog};
+///
+/// let mut log = TableLog::default();
+/// let down = || Some("the disk is full".to_owned());
+/// let at = MonoTime::from_nanos;
+/// let line = log.changed(TableState::Unavailable, down(), at(1));
+/// assert_eq!(line, Some(TableLine::Broken(TableState::Unavailable, down())));
+/// assert_eq!(log.changed(TableState::Available, None, at(2)), None);
+/// assert_eq!(log.changed(TableState::Unavailable, down(), at(3)), None);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TableLog {
     /// What was told since the table was available.
     told: Vec<(TableState, Option<String>)>,
     available_since: Option<MonoTime>,
@@ -28,12 +47,12 @@ pub(super) struct TableLog {
 
 impl TableLog {
     /// The state changed, because of this error.
-    pub(super) fn changed(
+    pub fn changed(
         &mut self,
         state: TableState,
         cause: Option<String>,
         now: MonoTime,
-    ) -> Option<Line> {
+    ) -> Option<TableLine> {
         if state == TableState::Available {
             self.available_since = Some(now);
             return None;
@@ -45,18 +64,18 @@ impl TableLog {
             return None;
         }
         self.told.push(broken.clone());
-        Some(Line::Broken(broken.0, broken.1))
+        Some(TableLine::Broken(broken.0, broken.1))
     }
 
-    /// Called a few times a second.
-    pub(super) fn tick(&mut self, now: MonoTime) -> Option<Line> {
+    /// Call it about once a second, or when the table has answered.
+    pub fn tick(&mut self, now: MonoTime) -> Option<TableLine> {
         if now.since(self.available_since?) < LASTING {
             return None;
         }
         self.available_since = None;
         let was_broken = !self.told.is_empty();
         self.told.clear();
-        was_broken.then_some(Line::Available)
+        was_broken.then_some(TableLine::Available)
     }
 }
 
@@ -78,17 +97,17 @@ mod tests {
         assert_eq!(log.tick(at(60)), None, "it was never broken");
         for second in 100..200 {
             let line = log.changed(down, full(), at(second));
-            let expected = (second == 100).then(|| Line::Broken(down, full()));
+            let expected = (second == 100).then(|| TableLine::Broken(down, full()));
             assert_eq!(line, expected, "second {second}");
             assert_eq!(log.changed(TableState::Available, None, at(second)), None);
             assert_eq!(log.tick(at(second + 1)), None);
         }
         let other = Some("connection refused".to_owned());
         let line = log.changed(down, other.clone(), at(200));
-        assert_eq!(line, Some(Line::Broken(down, other)));
+        assert_eq!(line, Some(TableLine::Broken(down, other)));
         log.changed(TableState::Available, None, at(201));
         assert_eq!(log.tick(at(210)), None);
-        assert_eq!(log.tick(at(211)), Some(Line::Available));
+        assert_eq!(log.tick(at(211)), Some(TableLine::Available));
         assert_eq!(log.tick(at(300)), None);
         assert!(log.changed(down, full(), at(301)).is_some());
     }

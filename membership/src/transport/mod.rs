@@ -70,6 +70,8 @@ pub use tls::{
     Certificates, CertificatesError, Secret, SecretError, SiloKey, Validity, certificate_at,
     client_config, instance_at,
 };
+#[cfg(feature = "http")]
+pub(crate) use tls::{files, provider};
 
 /// Carries bytes between silos. One silo uses one transport for its whole life.
 ///

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 /// What to do about a file that cannot be read.
-pub(super) fn unread(error: &io::Error) -> String {
+pub(crate) fn unread(error: &io::Error) -> String {
     let advice = match error.kind() {
         io::ErrorKind::NotFound => "check the path",
         io::ErrorKind::IsADirectory => "name a file in it",
@@ -18,7 +18,7 @@ pub(super) fn unread(error: &io::Error) -> String {
 
 /// The path for an error; none if it leads nowhere and is no path by its look, because somebody may
 /// have written the secret where its file belongs.
-pub(super) fn shown(path: &Path) -> Option<String> {
+pub(crate) fn shown(path: &Path) -> Option<String> {
     let folder = path.parent();
     let is_path = path.is_absolute()
         || path.exists()
@@ -28,7 +28,7 @@ pub(super) fn shown(path: &Path) -> Option<String> {
 
 /// Warns if others than the owner may read or change a file with a secret.
 #[cfg(unix)]
-pub(super) fn warn_of_mode(path: &Path) {
+pub(crate) fn warn_of_mode(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     const OF_OTHERS: u32 = 0o066;
     let Ok(metadata) = path.metadata() else {
@@ -47,7 +47,7 @@ pub(super) fn warn_of_mode(path: &Path) {
 
 /// Modes are of Unix.
 #[cfg(not(unix))]
-pub(super) const fn warn_of_mode(_: &Path) {}
+pub(crate) const fn warn_of_mode(_: &Path) {}
 
 #[cfg(test)]
 mod tests {

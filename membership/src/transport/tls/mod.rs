@@ -7,7 +7,7 @@ mod at_address;
 mod authority;
 mod certificates;
 mod clients;
-mod files;
+pub(crate) mod files;
 mod material;
 mod reload;
 mod secret;
@@ -244,7 +244,7 @@ pub(super) fn of_certificate(error: &io::Error) -> Option<&str> {
 }
 
 /// The cryptography of this crate, whatever the application has made its default: TLS 1.3 alone.
-fn provider() -> CryptoProvider {
+pub(crate) fn provider() -> CryptoProvider {
     let suites = ring::DEFAULT_CIPHER_SUITES.iter().copied();
     CryptoProvider {
         cipher_suites: suites.filter(|suite| suite.tls13().is_some()).collect(),

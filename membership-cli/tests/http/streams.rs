@@ -1,0 +1,121 @@
+//! Streams of events: they go on where they were cut, and 500 of them cost little.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::client::{Stream, address, get, has};
+use super::support::silos::{Cluster, Process, port};
+
+fn start(silos: usize) -> Cluster {
+    let mut cluster = Cluster::start(0, "local");
+    for _ in 0..silos {
+        let silo = Process::start(&cluster.place, port(), "local", &["--http", "127.0.0.1:0"]);
+        cluster.silos.push(silo);
+    }
+    cluster.all_active(Duration::from_secs(40));
+    cluster
+}
+
+#[test]
+fn a_stream_goes_on_after_the_last_event_that_came() {
+    let mut cluster = start(2);
+    let at = address(&cluster.silos[0]);
+    let mut stream = Stream::open(at, None);
+    let first = stream.next().unwrap();
+    assert_eq!(
+        (
+            first.name.as_str(),
+            first.data["members"].as_array().unwrap().len()
+        ),
+        ("view", 2)
+    );
+    drop(stream);
+    cluster.join(Duration::from_secs(30));
+    let third = cluster.address(2);
+    let mut again = Stream::open(at, Some(&first.id));
+    let events = again.until("the third", |e| has(e, &third, "Active"));
+    assert!(events.iter().all(|e| e.name != "view"), "{events:#?}");
+    let ids: Vec<&str> = events.iter().map(|e| e.id.as_str()).collect();
+    let mut unique = ids.clone();
+    unique.dedup();
+    assert_eq!(ids, unique);
+    // Another silo does not know what that id means, and gives everything.
+    let other = address(&cluster.silos[1]);
+    let first = Stream::open(other, Some(&first.id)).next().unwrap();
+    assert!(
+        first.name == "view" && has(&first, &third, "Active"),
+        "{first:?}"
+    );
+    // The end is told, and the stream ends.
+    cluster.silos[0].signal(Signal::TERM);
+    let events = again.until("the end", |e| e.name == "terminated");
+    assert_eq!(events.last().unwrap().data["cause"], "left");
+    assert!(again.next().is_none());
+}
+
+fn resident(silo: &Process) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", silo.id())).unwrap();
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .unwrap();
+    let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
+    kib * 1024
+}
+
+fn misses(cluster: &Cluster) -> u64 {
+    let of = |silo: &Process| {
+        let text = get(address(silo), "/metrics").body;
+        let lines = text
+            .lines()
+            .filter(|l| l.starts_with("membership_probe_misses_total{"));
+        lines
+            .map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum::<u64>()
+    };
+    cluster.silos.iter().map(of).sum()
+}
+
+fn many_clients(clients: usize, lasts: Duration) {
+    let mut cluster = start(5);
+    let at = address(&cluster.silos[0]);
+    // What the first clients allocate for all later ones.
+    drop((0..20).map(|_| Stream::open(at, None)).collect::<Vec<_>>());
+    let (before, missed) = (resident(&cluster.silos[0]), misses(&cluster));
+    let mut streams: Vec<Stream> = (0..clients).map(|_| Stream::open(at, None)).collect();
+    let began = Instant::now();
+    let mut joined = 5;
+    while began.elapsed() < lasts {
+        cluster.join(Duration::from_secs(30));
+        joined += 1;
+        let mut leaver = cluster.silos.remove(5);
+        leaver.signal(Signal::TERM);
+        assert_eq!(leaver.ends(Duration::from_secs(30)).0, Some(0));
+        cluster.all_active(Duration::from_secs(30));
+    }
+    let with_clients = resident(&cluster.silos[0]);
+    assert_eq!(misses(&cluster), missed, "probes were missed");
+    let newest = get(at, "/api/v1/view").json(200)["version"]
+        .as_u64()
+        .unwrap();
+    for stream in &mut streams {
+        stream.until("the newest version", |e| {
+            e.data["version"].as_u64() >= Some(newest) && !e.data["members"].is_null()
+        });
+    }
+    let each = with_clients.saturating_sub(before) / clients;
+    println!("{clients} clients, {joined} silos joined: {each} bytes of memory for each client");
+    assert!(each <= 32 << 10, "{each} bytes for each client");
+}
+
+#[test]
+fn five_hundred_clients_see_the_newest_version_and_cost_little() {
+    many_clients(500, Duration::from_secs(5));
+}
+
+#[test]
+#[ignore = "a minute; `.ci/run nightly` runs it"]
+fn five_hundred_clients_for_a_minute() {
+    many_clients(500, Duration::from_secs(60));
+}

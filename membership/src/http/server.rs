@@ -1,0 +1,261 @@
+//! A server for applications that have none. It has a thread of its own, so that its clients cannot
+//! delay the silo's probes.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use super::answer::{Problem, text};
+use super::stalled::Stalled;
+use super::{Exporter, HttpError, MAX_STREAMS, Options, ServerTls, guard};
+use crate::Silo;
+
+/// At most so many connections; more are closed at once.
+const MAX_CONNECTIONS: usize = 2048;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client may take for the head of a request, and be quiet between two requests.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// What a connection may hold that its client has not taken: 500 clients stay small.
+const MAX_BUFFER: usize = 16 << 10;
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+const CLOSING: Duration = Duration::from_millis(200);
+
+/// A running HTTP server. It ends when this is dropped.
+///
+/// Until [`show`](Self::show) it says that the silo is joining: `/livez` is 200, everything else 503.
+pub struct Server {
+    address: SocketAddr,
+    options: Options,
+    shown: Arc<OnceLock<Router>>,
+    runtime: Handle,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    /// Listens and answers, in a thread of its own. Port 0 is any free one.
+    ///
+    /// # Errors
+    /// [`HttpError::Open`] for an address that is not a loopback address, unless `tls` and a
+    /// [token](Options::token) are given: [`start_open`](Self::start_open) allows it. The others say
+    /// what is wrong with the address or the files.
+    pub fn start(
+        address: SocketAddr,
+        options: Options,
+        tls: Option<ServerTls>,
+    ) -> Result<Self, HttpError> {
+        let closed = tls.is_some() && options.token.is_some();
+        if !address.ip().to_canonical().is_loopback() && !closed {
+            return Err(HttpError::Open { address });
+        }
+        Self::start_open(address, options, tls)
+    }
+
+    /// The same at any address: whoever reaches it reads what is not protected by TLS or a token. For
+    /// networks that nobody else reaches, and behind a proxy that does both.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_open(
+        address: SocketAddr,
+        mut options: Options,
+        tls: Option<ServerTls>,
+    ) -> Result<Self, HttpError> {
+        options.streams = Some(super::streams());
+        let bind = |source| HttpError::Bind { address, source };
+        let system = |e: std::io::Error| HttpError::System(e.to_string());
+        let tls = match tls {
+            Some(tls) => {
+                options.secure = true;
+                Some(TlsAcceptor::from(Arc::new(tls.config()?)))
+            }
+            None => None,
+        };
+        let listener = TcpListener::bind(address).map_err(bind)?;
+        listener.set_nonblocking(true).map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(system)?;
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(bind)?
+        };
+        let shown = Arc::new(OnceLock::new());
+        let (stop, stopped) = oneshot::channel();
+        let server = Self {
+            address,
+            runtime: runtime.handle().clone(),
+            shown: shown.clone(),
+            options: options.clone(),
+            _stop: stop,
+        };
+        let answering = Answering {
+            router: outer(shown),
+            tls,
+            exporter: options.exporter,
+        };
+        std::thread::Builder::new()
+            .name("http".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        _ = stopped => {}
+                        () = answering.accept(listener) => {}
+                    }
+                });
+                // Streams and waiting requests end here.
+                runtime.shutdown_background();
+            })
+            .map_err(system)?;
+        Ok(server)
+    }
+
+    /// Where it listens; the port is never 0.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Shows this silo from now on; only the first call does something. The server does not keep the
+    /// silo running.
+    pub fn show(&self, silo: &Silo) {
+        let _entered = self.runtime.enter();
+        let router = self.options.clone().router(silo).fallback(nowhere);
+        let _ = self.shown.set(router);
+    }
+}
+
+impl Server {
+    /// Ends the server after the silo has ended: waits until its streams have told their clients so,
+    /// for a fifth of a second at most.
+    pub async fn close(self) {
+        let streams = self.options.streams.clone();
+        let open = || {
+            streams
+                .as_ref()
+                .is_some_and(|s| s.available_permits() < MAX_STREAMS)
+        };
+        let until = Instant::now() + CLOSING;
+        while open() && Instant::now() < until {
+            sleep(Duration::from_millis(5)).await;
+        }
+        // The last bytes are on their way to the sockets.
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The routes of the silo once there is one.
+fn outer(shown: Arc<OnceLock<Router>>) -> Router {
+    Router::new()
+        .fallback(pass)
+        .with_state(shown)
+        .layer(map_response(guard::headers))
+}
+
+async fn pass(State(shown): State<Arc<OnceLock<Router>>>, request: Request) -> Response {
+    let is_login = request.uri().path() == "/login";
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !reads && !is_login {
+        return Problem::method_not_allowed().into_response();
+    }
+    match shown.get() {
+        Some(router) => match router.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        },
+        None if request.uri().path() == "/livez" => text(StatusCode::OK, "joining\n"),
+        None => Problem::joining().into_response(),
+    }
+}
+
+async fn nowhere() -> Problem {
+    Problem::not_found("there is nothing at this path: /api/v1/openapi.json lists what there is")
+}
+
+struct Answering {
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    exporter: Option<Exporter>,
+}
+
+impl Answering {
+    async fn accept(self, listener: tokio::net::TcpListener) {
+        if let Some(exporter) = self.exporter.clone() {
+            tokio::spawn(async move {
+                loop {
+                    sleep(UPKEEP_EVERY).await;
+                    exporter.upkeep();
+                }
+            });
+        }
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection for HTTP was not accepted");
+                    // Usually the process has too many open files; others will be closed.
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = connections.clone().try_acquire_owned() else {
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let (router, tls) = (self.router.clone(), self.tls.clone());
+            tokio::spawn(async move {
+                let stream = Stalled::new(stream);
+                match tls {
+                    None => answer(stream, router).await,
+                    Some(tls) => {
+                        if let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await
+                        {
+                            answer(stream, router).await;
+                        }
+                    }
+                }
+                drop(permit);
+            });
+        }
+    }
+}
+
+async fn answer<S>(stream: S, router: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let answered = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_BUFFER)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = answered.await {
+        tracing::debug!(%error, "a connection for HTTP ended early");
+    }
+}
