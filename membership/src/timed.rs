@@ -10,12 +10,15 @@ use membership_core::{
 };
 use std::sync::Arc;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 /// A table whose operations have a timeout and are measured (see [`metrics`](crate::metrics)).
 ///
 /// A write that times out is an error of kind `OutcomeUnknown`, because it may have happened or may
 /// yet happen; a read is `Unavailable`. The operation is dropped (clause T14). A silo wraps its
-/// table in one of these by itself.
+/// table in one of these by itself. Each operation is a span of `tracing`, at the level debug, with
+/// the target `membership::table`.
 ///
 /// ```
 /// use membership::{MemoryTable, MembershipTable, TimedTable};
@@ -45,13 +48,20 @@ impl TimedTable {
         operation: Operation,
         call: impl Future<Output = Result<T, TableError>> + Send,
     ) -> Result<T, TableError> {
+        let span = self.span(operation);
         let began = Instant::now();
-        let result = match tokio::time::timeout(self.timeout, call).await {
+        let call = tokio::time::timeout(self.timeout, call).instrument(span.clone());
+        let result = match call.await {
             Ok(result) => result,
             Err(_) => Err(self.too_late(operation)),
         };
         let took = began.elapsed();
         let outcome = result.as_ref().err().map_or("ok", |e| e.kind().as_str());
+        if let Err(error) = &result {
+            span.record("error.type", outcome);
+            span.record("otel.status_code", "ERROR");
+            span.record("otel.status_description", error.to_string());
+        }
         crate::metrics::table_call(operation, outcome, took);
         tracing::debug!(
             cluster = %self.inner.cluster(),
@@ -61,6 +71,22 @@ impl TimedTable {
             "table call"
         );
         result
+    }
+
+    /// With the fields that OpenTelemetry has names for.
+    fn span(&self, operation: Operation) -> Span {
+        tracing::debug_span!(
+            target: "membership::table",
+            "table call",
+            otel.name = format_args!("table {}", operation.as_str()),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+            db.system.name = self.inner.store(),
+            db.namespace = %self.inner.cluster(),
+            db.operation.name = operation.as_str(),
+            error.type = Empty,
+        )
     }
 
     fn too_late(&self, operation: Operation) -> TableError {

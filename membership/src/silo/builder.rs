@@ -9,6 +9,8 @@ use membership_core::protocol::{Identity, JoinProgress, Setup};
 use membership_core::{ClusterKey, Config, InstanceId, MembershipTable, Preset, SiloInfo};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
+use tracing::Span;
+use tracing::field::Empty;
 
 use super::driver::{Driver, INBOX, OnProgress, Parts, REQUESTS};
 use super::error::StartError;
@@ -183,7 +185,36 @@ impl SiloBuilder {
     ///
     /// # Cancellation
     /// Dropping the future stops the silo in the background: other silos see that it left.
+    ///
+    /// # Traces
+    /// The join is a span of `tracing`, at the level info, with the target `membership::join`; the
+    /// table's operations meanwhile are its children.
     pub async fn start(self) -> Result<Silo, StartError> {
+        let join = tracing::info_span!(
+            target: "membership::join",
+            "join",
+            otel.name = "membership join",
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+            cluster = %self.table.cluster(),
+            silo = Empty,
+            version = Empty,
+        );
+        let joined = self.join(&join).await;
+        match &joined {
+            Ok(silo) => {
+                join.record("silo", tracing::field::display(silo.me()));
+                join.record("version", silo.view().version());
+            }
+            Err(error) => {
+                join.record("otel.status_code", "ERROR");
+                join.record("otel.status_description", error.to_string());
+            }
+        }
+        joined
+    }
+
+    async fn join(self, join: &Span) -> Result<Silo, StartError> {
         self.config.validate()?;
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let seed = match self.seed {
@@ -240,6 +271,7 @@ impl SiloBuilder {
             stage: stages,
             publisher,
             on_progress: self.on_progress,
+            join: join.clone(),
         };
         runtime.spawn(Driver::run(parts));
         Starting {

@@ -13,6 +13,7 @@ use membership_core::{
     SiloAddress, TableError,
 };
 use tokio::task::{Id, JoinSet};
+use tracing::{Instrument as _, Span};
 
 use crate::TimedTable;
 
@@ -42,23 +43,31 @@ impl Call {
 pub(super) struct Calls {
     table: Arc<TimedTable>,
     running: JoinSet<Input>,
+    /// The span of the join, as long as the silo joins.
+    join: Span,
     names: HashMap<Id, (CallId, Operation)>,
 }
 
 impl Calls {
-    pub(super) fn new(table: Arc<TimedTable>) -> Self {
+    pub(super) fn new(table: Arc<TimedTable>, join: Span) -> Self {
         Self {
             table,
             running: JoinSet::new(),
+            join,
             names: HashMap::new(),
         }
+    }
+
+    /// What is called from now on is no part of the join.
+    pub(super) fn end_join(&mut self) {
+        self.join = Span::none();
     }
 
     /// Starts a call.
     pub(super) fn begin(&mut self, id: CallId, call: Call) {
         let operation = call.operation();
         let table = self.table.clone();
-        let task = self.running.spawn(async move {
+        let calling = async move {
             match call {
                 Call::Initialize(request) => Input::Initialized {
                     call: id,
@@ -81,7 +90,8 @@ impl Calls {
                     result: table.update_i_am_alive(&write).await,
                 },
             }
-        });
+        };
+        let task = self.running.spawn(calling.instrument(self.join.clone()));
         self.names.insert(task.id(), (id, operation));
     }
 

@@ -66,10 +66,8 @@ impl MembershipTable for Broken {
 
 fn calls(hangs: bool) -> Calls {
     let inner = MemoryTable::new("test".parse().unwrap());
-    Calls::new(Arc::new(TimedTable::new(
-        Broken { inner, hangs },
-        Duration::from_millis(100),
-    )))
+    let table = TimedTable::new(Broken { inner, hangs }, Duration::from_millis(100));
+    Calls::new(Arc::new(table), tracing::Span::none())
 }
 
 fn a_commit() -> Call {

@@ -15,6 +15,7 @@ use membership_core::{MembershipTable, SiloAddress, TableError, TableId};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
+use tracing::Span;
 
 use super::calls::{Call, Calls};
 use super::clock::Clock;
@@ -38,6 +39,8 @@ pub(super) struct Parts {
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) publisher: Publisher,
     pub(super) on_progress: Option<OnProgress>,
+    /// The span of the join.
+    pub(super) join: Span,
 }
 
 pub(super) struct Driver {
@@ -49,7 +52,7 @@ pub(super) struct Driver {
     pub(super) on_progress: Option<OnProgress>,
     encoder: Encoder,
     pub(super) clock: Clock,
-    calls: Calls,
+    pub(super) calls: Calls,
     inbox: Messages,
     requests: mpsc::Receiver<Request>,
     stage: watch::Receiver<Stage>,
@@ -103,7 +106,7 @@ impl Driver {
             on_progress: parts.on_progress,
             encoder: Encoder::default(),
             clock: Clock::new(),
-            calls: Calls::new(Arc::new(parts.table)),
+            calls: Calls::new(Arc::new(parts.table), parts.join),
             inbox: parts.inbox,
             requests: parts.requests,
             stage: parts.stage,

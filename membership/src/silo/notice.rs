@@ -16,6 +16,7 @@ impl Driver {
             .notice(&notice, self.table_error.as_ref(), self.clock.mono());
         match notice {
             Notice::JoinProgress(progress) => self.progress(&progress),
+            Notice::Active { .. } => self.calls.end_join(),
             Notice::LeaveBegun { version } => {
                 self.publisher.change(|state| state.leaving = Some(version))
             }

@@ -1,7 +1,7 @@
 //! What can be seen of a silo without keeping it running.
 
 use membership_core::protocol::Termination;
-use membership_core::{ClusterName, ClusterView, Now, SiloAddress, SiloStatus};
+use membership_core::{ClusterName, ClusterView, SiloAddress, SiloStatus};
 use tokio::sync::watch;
 
 use super::clock::Clock;
@@ -55,7 +55,8 @@ impl Observed {
         self.subscriber.events.subscribe()
     }
 
-    pub(crate) fn now(&self) -> Now {
+    #[cfg(feature = "http")]
+    pub(crate) fn now(&self) -> membership_core::Now {
         self.clock.now()
     }
 
