@@ -63,7 +63,19 @@ pub fn mongo(bytes: &[u8]) -> Option<usize> {
 #[derive(Default)]
 struct State {
     play: Option<Play>,
+    /// How a commit looks; none if every request that is answered is one.
+    is_commit: Option<fn(&[u8]) -> bool>,
     played: u64,
+    commits: u64,
+}
+
+impl State {
+    fn answer(&mut self, request: &[u8]) -> Option<Vec<u8>> {
+        let answer = self.play.as_ref()?(request)?;
+        self.played += 1;
+        self.commits += u64::from(self.is_commit.is_none_or(|is_commit| is_commit(request)));
+        Some(answer)
+    }
 }
 
 /// The stand-in. Dropping it ends its connections.
@@ -96,6 +108,13 @@ impl StandIn {
         })
     }
 
+    /// How a commit looks, for clients that ask more to find out what became of one.
+    #[must_use]
+    pub fn commits(self, is_commit: fn(&[u8]) -> bool) -> Self {
+        locked(&self.state).is_commit = Some(is_commit);
+        self
+    }
+
     /// Its address, for the client's URL in place of the server's.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -104,10 +123,9 @@ impl StandIn {
 
     /// From now on requests for which this gives an answer are answered so, and not passed on.
     pub fn play(&self, play: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) {
-        *locked(&self.state) = State {
-            play: Some(Box::new(play)),
-            played: 0,
-        };
+        let mut state = locked(&self.state);
+        state.play = Some(Box::new(play));
+        (state.played, state.commits) = (0, 0);
     }
 
     /// Passes everything on. Returns how many requests were answered since [`play`](Self::play).
@@ -115,6 +133,11 @@ impl StandIn {
         let mut state = locked(&self.state);
         state.play = None;
         state.played
+    }
+
+    /// How many of these requests were commits.
+    fn commits_played(&self) -> u64 {
+        locked(&self.state).commits
     }
 }
 
@@ -148,12 +171,7 @@ async fn serve(
         loop {
             while let Some(length) = framing(&waiting).filter(|length| *length > 0) {
                 let message: Vec<u8> = waiting.drain(..length).collect();
-                let played = {
-                    let mut state = locked(&state);
-                    let answer = state.play.as_ref().and_then(|play| play(&message));
-                    state.played += u64::from(answer.is_some());
-                    answer
-                };
+                let played = locked(&state).answer(&message);
                 match played {
                     Some(answer) => answers.lock().await.write_all(&answer).await.ok()?,
                     None => to_server.write_all(&message).await.ok()?,
@@ -220,7 +238,8 @@ pub async fn is_no_conflict(
     let request = insert(token, [number]);
     stand_in.play(played(&play));
     let committed = table.commit(&request).await;
-    let sent = stand_in.stop();
+    stand_in.stop();
+    let sent = stand_in.commits_played();
     match &committed {
         Err(e) if answer.commit.contains(&e.kind()) => {}
         Err(e) => return Err(failed(format!("a commit ends with {:?}: {e}", e.kind()))),

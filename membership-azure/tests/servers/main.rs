@@ -6,5 +6,6 @@
 mod support;
 
 mod certificates;
+mod played;
 mod requests;
 mod trouble;

@@ -6,6 +6,7 @@
 mod support;
 
 mod nodes;
+mod played;
 mod schema;
 mod trouble;
 
@@ -34,6 +35,7 @@ async fn behaviour_of_cassandra_alone() {
     trouble::orphans_are_removed_with_the_next_cleanup(&server).await;
     trouble::removing_a_row_with_the_cells_name_keeps_the_cell(&server).await;
     trouble::the_largest_commit_fits(&server).await;
+    played::no_played_answer_is_a_conflict(&server).await;
     nodes::a_dead_contact_point_is_not_needed_again(&server).await;
     drop(server);
     trouble::unknown_outcomes_are_looked_up().await;

@@ -8,6 +8,7 @@ mod support;
 mod addresses;
 mod hints;
 mod layout;
+mod played;
 mod quiet;
 mod several;
 mod tokens;

@@ -6,6 +6,7 @@
 mod support;
 
 mod answers;
+mod played;
 mod tables;
 mod trouble;
 
@@ -22,6 +23,7 @@ async fn behaviour_of_dynamodb_alone() {
     answers::a_table_with_replicas_is_refused(&server).await;
     answers::a_read_of_many_pages_ends_in_time(&server).await;
     answers::a_commit_that_still_runs_is_looked_up(&server).await;
+    played::no_played_answer_is_a_conflict(&server).await;
     answers::a_refused_commit_is_not_called_unknown(&server).await;
     answers::a_write_without_credentials_is_not_sent(&server).await;
     trouble::connections_that_cannot_work_say_why(&server).await;

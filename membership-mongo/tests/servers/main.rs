@@ -3,6 +3,7 @@
 
 mod failover;
 mod heartbeats;
+mod played;
 mod recency;
 mod refusals;
 #[path = "../support/mod.rs"]
