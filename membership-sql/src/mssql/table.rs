@@ -17,7 +17,7 @@ use super::{MssqlConfig, STORE};
 use crate::shared::pool::Client as _;
 use crate::shared::table::table_over_pool;
 
-/// The membership table of one cluster in SQL Server 2016 or newer, or Azure SQL.
+/// The membership table of one cluster in SQL Server or Azure SQL.
 ///
 /// Cheap to clone. All clones share two connections, which are closed after the last clone is
 /// dropped, or by [`close`](Self::close). Needs a tokio runtime.

@@ -17,7 +17,7 @@ use super::{MysqlConfig, STORE};
 use crate::shared::pool::Client as _;
 use crate::shared::table::table_over_pool;
 
-/// The membership table of one cluster in MySQL 8.0 or MariaDB 10.6, or newer ones.
+/// The membership table of one cluster in MySQL or MariaDB.
 ///
 /// Cheap to clone. All clones share two connections, which are closed after the last clone is
 /// dropped, or by [`close`](Self::close). Needs a tokio runtime.

@@ -19,18 +19,18 @@ use membership_core::{ClusterName, MembershipTable};
 /// |---|---|---|
 /// | `memory:` or `memory:name` | in this process; each name is a store of its own | `memory` |
 /// | `sqlite:path` | one file, shared by the processes of one machine | `sqlite` |
-/// | `postgres://`, `postgresql://` | PostgreSQL 12 or newer | `postgres` |
-/// | `mysql://` | MySQL 8.0, MariaDB 10.6, or newer | `mysql` |
-/// | `mssql://` | SQL Server 2016 or newer, Azure SQL | `mssql` |
+/// | `postgres://`, `postgresql://` | PostgreSQL, run with 12 to 17 | `postgres` |
+/// | `mysql://` | MySQL or MariaDB, run with MariaDB 10.11 | `mysql` |
+/// | `mssql://` | SQL Server or Azure SQL, not run yet | `mssql` |
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 /// | `dynamodb://region/table` | Amazon DynamoDB | `dynamodb` |
-/// | `consul://`, `consul+https://` | Consul 1.8 or newer | `consul` |
-/// | `etcd://`, `etcd+https://` | etcd 3.4.17 or newer | `etcd` |
-/// | `mongodb://` | MongoDB 4.4 or newer, a replica set or sharded | `mongodb` |
+/// | `consul://`, `consul+https://` | Consul, run with 1.8 | `consul` |
+/// | `etcd://`, `etcd+https://` | etcd, run with 3.4 to 3.6 | `etcd` |
+/// | `mongodb://` | MongoDB, run with 6.0, a replica set or sharded | `mongodb` |
 /// | `mongodb+srv://` | the same, its hosts in DNS | `mongodb-srv` |
 /// | `azure-table://` | Azure Table storage | `azure-table` |
-/// | `cassandra://` | Cassandra 4.0 or newer, ScyllaDB | `cassandra` |
-/// | `zk://` | ZooKeeper 3.6 or newer | `zk` |
+/// | `cassandra://` | Cassandra, run with 5.0 | `cassandra` |
+/// | `zk://` | ZooKeeper, run with 3.6 to 3.9 | `zk` |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
