@@ -64,6 +64,19 @@ impl Inspection {
         }
     }
 
+    /// How far this machine's clock is behind those of the silos, if all heartbeats of at least two
+    /// living silos are in its future.
+    pub fn behind(&self) -> Option<Duration> {
+        let rows = self.snapshot.rows.entries();
+        let living = rows.filter(|e| e.status != SiloStatus::Dead);
+        let beats: Vec<WallTime> = living
+            .filter_map(|e| Some(self.heartbeats.silos.get(&e.address)?.at))
+            .collect();
+        let first = beats.iter().min().filter(|_| beats.len() > 1)?;
+        let behind = (*first > self.now).then(|| first.since(self.now))?;
+        (behind > Duration::from_secs(1)).then_some(behind)
+    }
+
     /// Whether a silo that should be alive has been silent for so long that others will call it
     /// stale. A hint for people, because it compares clocks; the silos themselves compare none.
     pub fn seems_stale(&self, entry: &MembershipEntry) -> bool {

@@ -83,6 +83,16 @@ impl Out {
         self.terminal
     }
 
+    /// Columns and rows of the terminal, if it is one and tells them.
+    pub fn size(&self) -> Option<(usize, usize)> {
+        if !self.terminal {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        let known = size.ws_col > 0 && size.ws_row > 0;
+        known.then(|| (size.ws_col.into(), size.ws_row.into()))
+    }
+
     pub const fn is_coloured(&self) -> bool {
         self.colour
     }

@@ -11,10 +11,10 @@ use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::{Out, Paint};
 use crate::reach::{self, Reach};
-use crate::rows::{RowArgs, Sort};
+use crate::rows::{Concern, RowArgs, Sort, concern};
 use crate::security::{SecurityArgs, SecurityTable};
 use crate::session::{Session, TableArgs};
-use crate::text::{Grid, ago, clean, count};
+use crate::text::{Grid, ago, clean, count, span};
 
 /// Show every silo: status, last heartbeat, who suspects it, how it ended
 #[derive(Debug, clap::Args)]
@@ -114,11 +114,20 @@ fn show_suspects(inspection: &Inspection, out: &mut Out) {
 /// Above this number of rows the summary stands in front of them as well.
 const MANY: usize = 50;
 
-/// A table of silos, the damaged rows, and a summary.
+/// The damaged rows, a table of silos, the worst first, and a summary.
 pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
     let (rows, more) = args.choose(inspection, Sort::Worst);
     if rows.len() > MANY {
         out.line(summary(inspection));
+    }
+    for row in inspection.snapshot.rows.undecodable() {
+        let line = format!(
+            "row {} cannot be decoded: {} (run `membership doctor`)",
+            clean(row.key()),
+            clean(row.undecodable().unwrap_or_default())
+        );
+        let line = out.paint(Paint::Red, line);
+        out.line(line);
     }
     let mut grid = Grid::new([
         "SILO",
@@ -131,47 +140,10 @@ pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
         "HEARTBEAT",
         "SUSPECTED BY",
         "END",
-    ]);
-    for entry in rows.iter().copied() {
-        let stale = inspection.seems_stale(entry);
-        let dead = entry.status == SiloStatus::Dead;
-        let quiet = if dead { Paint::Dim } else { Paint::Plain };
-        let heartbeat = match inspection.heartbeats.silos.get(&entry.address) {
-            Some(heartbeat) => ago(heartbeat.at, inspection.now),
-            None if dead => String::new(),
-            None => "none yet".to_owned(),
-        };
-        let suspected = if dead || entry.suspicions.is_empty() {
-            String::new()
-        } else {
-            suspected(entry)
-        };
-        grid.row([
-            (entry.address.to_string(), quiet),
-            (clean(&entry.info.silo_name), quiet),
-            (clean(&entry.info.role), quiet),
-            (clean(&entry.info.zone), quiet),
-            (
-                if entry.info.gateway_port == 0 {
-                    String::new()
-                } else {
-                    entry.info.gateway_port.to_string()
-                },
-                quiet,
-            ),
-            (entry.status.to_string(), colour(entry.status)),
-            (ago(entry.start_time, inspection.now), quiet),
-            (
-                if stale {
-                    format!("{heartbeat} (stale)")
-                } else {
-                    heartbeat
-                },
-                if stale { Paint::Red } else { quiet },
-            ),
-            (suspected, Paint::Yellow),
-            (ending(entry, inspection), quiet),
-        ]);
+    ])
+    .expendable(&["GATEWAY", "STARTED", "ROLE", "ZONE", "NAME"]);
+    for entry in &rows {
+        row(&mut grid, entry, inspection);
     }
     if rows.is_empty() && inspection.snapshot.rows.entries().next().is_some() {
         out.line("no silo matches the filter");
@@ -179,19 +151,64 @@ pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
         grid.show(out);
     }
     if more > 0 {
-        out.line(format_args!("and {more} more"));
-    }
-    for row in inspection.snapshot.rows.undecodable() {
-        let line = format!(
-            "row {} cannot be decoded: {} (run `membership doctor`)",
-            clean(row.key()),
-            clean(row.undecodable().unwrap_or_default())
-        );
-        let line = out.paint(Paint::Red, line);
-        out.line(line);
+        let text = out.paint(Paint::Dim, format!("… and {}", count(more, "more row")));
+        out.line(text);
     }
     show_suspects(inspection, out);
+    if let Some(behind) = inspection.behind() {
+        let text = format!(
+            "this machine's clock is {} behind those of all silos: check its time service; the ages here are wrong by that",
+            span(behind)
+        );
+        let text = out.paint(Paint::Yellow, text);
+        out.line(text);
+    }
     out.line(summary(inspection));
+}
+
+fn row(grid: &mut Grid, entry: &MembershipEntry, inspection: &Inspection) {
+    let stale = inspection.seems_stale(entry);
+    let dead = entry.status == SiloStatus::Dead;
+    let concern = concern(entry, inspection);
+    let quiet = match concern {
+        Concern::Lost => Paint::Red,
+        _ if dead => Paint::Dim,
+        _ => Paint::Plain,
+    };
+    let heartbeat = match inspection.heartbeats.silos.get(&entry.address) {
+        Some(heartbeat) => ago(heartbeat.at, inspection.now),
+        None if dead => String::new(),
+        None => "none yet".to_owned(),
+    };
+    let suspected = if dead || entry.suspicions.is_empty() {
+        String::new()
+    } else {
+        suspected(entry)
+    };
+    let gateway = match entry.info.gateway_port {
+        0 => String::new(),
+        port => port.to_string(),
+    };
+    let status = match concern {
+        Concern::Lost => Paint::Red,
+        _ => colour(entry.status),
+    };
+    let heartbeat = match stale {
+        true => (format!("{heartbeat} (stale)"), Paint::Red),
+        false => (heartbeat, if dead { Paint::Dim } else { Paint::Plain }),
+    };
+    grid.row([
+        (entry.address.to_string(), quiet),
+        (clean(&entry.info.silo_name), quiet),
+        (clean(&entry.info.role), quiet),
+        (clean(&entry.info.zone), quiet),
+        (gateway, quiet),
+        (entry.status.to_string(), status),
+        (ago(entry.start_time, inspection.now), quiet),
+        heartbeat,
+        (suspected, Paint::Yellow),
+        (ending(entry, inspection), quiet),
+    ]);
 }
 
 /// Who voted against it: `10.0.0.1:7100, 10.0.0.2:7100 and 3 more`.

@@ -1,10 +1,12 @@
 //! `membership watch`: the table as it changes, until Ctrl-C.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use membership::TableLog;
+use membership_core::protocol::TableState;
 use membership_core::{
-    ChangeKind, ClusterView, Heartbeats, MembershipTable, NextStep, ReadAnswer, ReadRequest,
-    Snapshot, TableError, TableErrorKind, check_snapshot,
+    ChangeKind, ClusterView, Heartbeats, MembershipTable, MonoTime, NextStep, ReadAnswer,
+    ReadRequest, Snapshot, TableError, TableErrorKind, check_snapshot,
 };
 
 use serde_json::Value;
@@ -18,6 +20,10 @@ use crate::out::Paint;
 use crate::rows::RowArgs;
 use crate::session::{Session, TableArgs};
 use crate::text::clean;
+
+/// Lines around the rows of silos: the time, the heading, the summary, what is said of suspects, and
+/// the line of the cursor.
+const OTHER_LINES: usize = 8;
 
 /// Show the table as it changes, until Ctrl-C
 #[derive(Debug, clap::Args)]
@@ -41,7 +47,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let inspection = Inspection::of(table.as_ref()).await?;
     let mut watch = Watch {
         json: args.json,
-        available: true,
+        log: TableLog::default(),
+        begun: Instant::now(),
         session,
     };
     watch.first(&inspection);
@@ -118,7 +125,8 @@ pub(super) async fn read_again(
 
 struct Watch<'a> {
     json: bool,
-    available: bool,
+    log: TableLog,
+    begun: Instant,
     session: &'a mut Session,
 }
 
@@ -141,7 +149,10 @@ impl Watch<'_> {
     }
 
     fn again(&mut self, known: &Snapshot, inspection: &Inspection) {
-        let was_away = !std::mem::replace(&mut self.available, true);
+        let now = self.now();
+        self.log.changed(TableState::Available, None, now);
+        // A screen that shows the table shows that it is there.
+        let was_away = self.log.tick(now).is_some();
         if self.json {
             if was_away {
                 self.event(events::table("available", None));
@@ -173,16 +184,30 @@ impl Watch<'_> {
         }
     }
 
+    fn now(&self) -> MonoTime {
+        MonoTime::ZERO + self.begun.elapsed()
+    }
+
     fn redraw(&mut self, inspection: &Inspection) {
         let out = &mut self.session.out;
         // Home, and clear to the end of the screen.
         out.raw("\u{1b}[H\u{1b}[2J");
         out.line(format_args!("{}  (Ctrl-C ends)", inspection.now));
-        status::show(inspection, &RowArgs::default(), out);
+        // The heading stays in sight, and so does the summary.
+        let rows = out
+            .size()
+            .map(|(_, rows)| rows.saturating_sub(OTHER_LINES).max(1));
+        let fitting = RowArgs {
+            limit: rows,
+            ..RowArgs::default()
+        };
+        status::show(inspection, &fitting, out);
     }
 
     fn down(&mut self, error: &TableError) {
-        if std::mem::replace(&mut self.available, false) {
+        let why = Some(error.to_string());
+        let told = self.log.changed(TableState::Unavailable, why, self.now());
+        if told.is_some() {
             if self.json {
                 self.event(events::table("unavailable", Some(&error.to_string())));
             } else {

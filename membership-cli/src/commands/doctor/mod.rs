@@ -3,6 +3,7 @@
 
 mod address;
 mod certificates;
+mod clocks;
 mod partition;
 mod repair;
 mod rows;
@@ -10,7 +11,7 @@ mod silos;
 mod store;
 pub(crate) mod watch;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use membership_core::{Durability, Guarantees, Recency, Snapshot, encoding};
 
@@ -43,9 +44,6 @@ pub(crate) struct Args {
     #[command(flatten)]
     security: SecurityArgs,
 }
-
-/// Clocks that differ by more than this confuse people who read times. The protocol compares none.
-const SKEW: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let security = SecurityTable::default().with(args.security.clone())?;
@@ -86,7 +84,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     } else {
         watch::watch(table.as_ref(), &inspection, session).await?
     };
-    bad += clocks(&inspection, &seen, session);
+    bad += clocks::check(&inspection, &seen, session);
     let silent = silos::silent(&inspection, &seen, args.quick).await;
     bad += silos::alive(&inspection, &seen, args.quick, session);
     bad += silos::report_all(&seen, &silent, args.quick, session);
@@ -135,7 +133,7 @@ enum Finding {
 fn report(session: &mut Session, finding: Finding, what: &str, text: &str) {
     let (mark, paint) = match finding {
         Finding::Good => ("ok  ", Paint::Green),
-        Finding::Note => ("note", Paint::Yellow),
+        Finding::Note => ("note", Paint::Dim),
         Finding::Bad => ("BAD ", Paint::Red),
     };
     let mark = session.out.paint(paint, mark);
@@ -195,60 +193,4 @@ fn cluster_key(now: &Snapshot, session: &mut Session) -> usize {
     };
     report(session, finding, "key", text);
     usize::from(keys.is_empty())
-}
-
-/// A heartbeat that was just written shows the clock of its writer.
-fn clocks(inspection: &Inspection, seen: &Watched, session: &mut Session) -> usize {
-    let mut skewed = 0;
-    let mut worst = Duration::ZERO;
-    for (silo, (heartbeat, at)) in &seen.moved {
-        let apart = heartbeat.at.distance(*at);
-        worst = worst.max(apart);
-        if apart > SKEW {
-            skewed += 1;
-            let direction = if heartbeat.at > *at {
-                "ahead of"
-            } else {
-                "behind"
-            };
-            report(
-                session,
-                Finding::Bad,
-                "clock",
-                &format!(
-                    "{silo}'s clock is {} {direction} this machine's: check its time service",
-                    span(apart)
-                ),
-            );
-        }
-    }
-    // Without watching, only a heartbeat from the future says something about a clock.
-    for (silo, heartbeat) in inspection
-        .heartbeats
-        .silos
-        .iter()
-        .filter(|(silo, _)| !seen.moved.contains_key(silo))
-    {
-        if heartbeat.at > inspection.now.plus(SKEW) {
-            skewed += 1;
-            report(
-                session,
-                Finding::Bad,
-                "clock",
-                &format!(
-                    "{silo}'s clock was {} ahead of this machine's",
-                    span(heartbeat.at.since(inspection.now))
-                ),
-            );
-        }
-    }
-    if skewed == 0 {
-        let text = if seen.moved.is_empty() {
-            "no heartbeat is in the future".to_owned()
-        } else {
-            format!("agree to {}", span(worst))
-        };
-        report(session, Finding::Good, "clocks", &text);
-    }
-    skewed
 }
