@@ -1,5 +1,7 @@
 //! What can be seen of a silo without keeping it running.
 
+#[cfg(feature = "http")]
+use membership_core::Now;
 use membership_core::protocol::Termination;
 use membership_core::{ClusterName, ClusterView, SiloAddress, SiloStatus};
 use tokio::sync::watch;
@@ -56,7 +58,7 @@ impl Observed {
     }
 
     #[cfg(feature = "http")]
-    pub(crate) fn now(&self) -> membership_core::Now {
+    pub(crate) fn now(&self) -> Now {
         self.clock.now()
     }
 

@@ -176,7 +176,7 @@ pub const SHARES: &[Share] = &[
     plain("toy", "membership-toy", 45),
     plain("toy-store", "toy-store", 5),
     plain("xtask", "xtask", 95),
-    plain("library", LIBRARY, 10),
+    plain("library", LIBRARY, 25),
     Share {
         server: Some(Kind::Redis),
         ..plain("program", PROGRAM, 40)
@@ -184,11 +184,12 @@ pub const SHARES: &[Share] = &[
 ];
 
 /// The package whose unit tests run again with all features, metrics among them, and its tests of
-/// connection strings with all stores.
+/// connection strings with all stores and of HTTP.
 pub const LIBRARY: &str = "silo-membership";
 
-/// The library's test of connection strings.
+/// The library's test of connection strings, and that of its feature `http`.
 const CONNECT: &str = "connect";
+const HTTP: &str = "http";
 
 /// The package whose test `stores` runs real silos over every store: the name of a test's module
 /// there is the name of the store.
@@ -217,7 +218,7 @@ pub const BY_DEFAULT: &[&str] = &["membership-core", "membership-sim", "membersh
 /// Whether an integration test of a package belongs to any share.
 pub fn is_chosen(package: &str, target: &str) -> bool {
     match package {
-        LIBRARY => target == CONNECT,
+        LIBRARY => [CONNECT, HTTP].contains(&target),
         PROGRAM => [STORES, SUITE, COMMANDS].contains(&target),
         package => SHARES.iter().any(|share| share.package == package),
     }
