@@ -30,6 +30,8 @@ pub enum Kind {
     ZooKeeper,
     /// Apache Cassandra: one node.
     Cassandra,
+    /// NATS with JetStream: one server, unless its arguments name others.
+    Nats,
     /// SQL Server: only as a container, or a server of yours.
     SqlServer,
 }
@@ -48,6 +50,7 @@ impl Kind {
         Self::Etcd,
         Self::ZooKeeper,
         Self::Cassandra,
+        Self::Nats,
         Self::SqlServer,
     ];
 
@@ -66,6 +69,7 @@ impl Kind {
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
             Self::Cassandra => "cassandra",
+            Self::Nats => "nats",
             Self::SqlServer => "sqlserver",
         }
     }
@@ -88,6 +92,7 @@ impl Kind {
             Self::Etcd => &["MEMBERSHIP_TEST_ETCD_URL"],
             Self::ZooKeeper => &["MEMBERSHIP_TEST_ZOOKEEPER_URL", "MEMBERSHIP_TEST_ZK_URL"],
             Self::Cassandra => &["MEMBERSHIP_TEST_CASSANDRA_URL"],
+            Self::Nats => &["MEMBERSHIP_TEST_NATS_URL"],
             Self::SqlServer => &["MEMBERSHIP_TEST_SQLSERVER_URL", "MEMBERSHIP_TEST_MSSQL_URL"],
         }
     }

@@ -42,3 +42,22 @@ pub(super) fn install(
     go(&["build", "-trimpath", "-o", &place.to_string_lossy(), "."])?;
     Ok(pinned.trim_start_matches('v').to_owned())
 }
+
+/// Builds a package that is a program into the folder's `bin`; returns the version.
+pub(super) fn install_program(
+    root: &Path,
+    package: &str,
+    pinned: &str,
+    progress: Progress<'_>,
+) -> Result<String, String> {
+    progress(&format!("building {package} {pinned} with Go"));
+    let bin = root.join("bin");
+    make(&bin)?;
+    let mut go = Command::new("go");
+    go.current_dir(root)
+        .env("CGO_ENABLED", "0")
+        .env("GOBIN", bin)
+        .args(["install", "-trimpath", &format!("{package}@{pinned}")]);
+    output(&mut go).map_err(|why| format!("{package} {pinned} cannot be built ({why})"))?;
+    Ok(pinned.trim_start_matches('v').to_owned())
+}

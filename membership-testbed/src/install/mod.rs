@@ -190,6 +190,9 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
             (package, call, program),
             progress,
         )?,
+        Source::GoProgram { package, pinned } => {
+            go::install_program(&root, package, pinned, progress)?
+        }
         Source::Wheel {
             package,
             pinned,

@@ -68,6 +68,11 @@ pub(super) enum Source {
         program: &'static str,
         pinned: &'static str,
     },
+    /// A program that is a Go package itself: exactly this version of its module.
+    GoProgram {
+        package: &'static str,
+        pinned: &'static str,
+    },
 }
 
 const DOCUMENTS: &[&str] = &[
@@ -216,6 +221,16 @@ const CASSANDRA: Recipe = Recipe {
     prune: &[],
 };
 
+const NATS: Recipe = Recipe {
+    number: 1,
+    source: Source::GoProgram {
+        package: "github.com/nats-io/nats-server/v2",
+        pinned: "v2.15.2",
+    },
+    tools: &["nats-server"],
+    prune: &[],
+};
+
 const SQLSERVER: Recipe = Recipe {
     number: 1,
     source: Source::Nowhere,
@@ -236,6 +251,7 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::Etcd => &ETCD,
         Kind::ZooKeeper => &ZOOKEEPER,
         Kind::Cassandra => &CASSANDRA,
+        Kind::Nats => &NATS,
         Kind::SqlServer => &SQLSERVER,
     }
 }

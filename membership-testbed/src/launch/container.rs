@@ -394,6 +394,7 @@ fn image(kind: Kind) -> String {
                 Kind::Etcd => "quay.io/coreos/etcd:v3.5.17",
                 Kind::ZooKeeper => "zookeeper:3.8.4",
                 Kind::Cassandra => "cassandra:5.0",
+                Kind::Nats => "nats:2.12",
                 Kind::SqlServer => "mcr.microsoft.com/mssql/server:2022-CU14-ubuntu-22.04",
             }
             .to_owned()

@@ -14,9 +14,12 @@ use crate::DEADLINE;
 pub fn has_client(server: &Server) -> bool {
     match server.kind() {
         Kind::Redis | Kind::Valkey | Kind::DynamoDb | Kind::Consul => true,
-        Kind::Azurite | Kind::MongoDb | Kind::ZooKeeper | Kind::Cassandra | Kind::SqlServer => {
-            false
-        }
+        Kind::Azurite
+        | Kind::MongoDb
+        | Kind::ZooKeeper
+        | Kind::Cassandra
+        | Kind::Nats
+        | Kind::SqlServer => false,
         _ => server.how() == How::Local,
     }
 }

@@ -101,6 +101,17 @@ async fn servers_of_consul_elect_another_leader() {
     another_leads(Kind::Consul, Some(TOKEN), url).await;
 }
 
+#[tokio::test]
+async fn nats_is_killed_and_started_again() {
+    is_controlled(Kind::Nats).await;
+}
+
+#[tokio::test]
+async fn servers_of_nats_elect_another_leader() {
+    let url = |hosts| format!("nats://membership:secret@{hosts}?sync=always&replicas=3");
+    another_leads(Kind::Nats, Some("secret"), url).await;
+}
+
 /// Starts three servers and kills the leader: another one leads, and the killed one comes back.
 async fn another_leads(kind: Kind, password: Option<&str>, url: impl Fn(String) -> String) {
     let set = match ServerSet::start(kind, 3, password).await {

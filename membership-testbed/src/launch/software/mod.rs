@@ -10,6 +10,7 @@ mod etcd;
 pub(super) mod ground;
 mod mariadb;
 mod mongodb;
+mod nats;
 mod postgres;
 mod redis;
 pub(super) mod special;
@@ -45,6 +46,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::Etcd => &etcd::Etcd,
         Kind::ZooKeeper => &zookeeper::ZooKeeper,
         Kind::Cassandra => &cassandra::Cassandra,
+        Kind::Nats => &nats::Nats,
         Kind::SqlServer => &sqlserver::SqlServer,
     }
 }
@@ -55,6 +57,7 @@ pub(super) fn clustered(kind: Kind) -> Option<&'static dyn Clustered> {
         Kind::Consul => Some(&consul::Consul),
         Kind::Etcd => Some(&etcd::Etcd),
         Kind::MongoDb => Some(&mongodb::MongoDb),
+        Kind::Nats => Some(&nats::Nats),
         Kind::ZooKeeper => Some(&zookeeper::ZooKeeper),
         _ => None,
     }

@@ -314,17 +314,22 @@ pub(super) fn cassandra(
 
 /// Consul: the leader's address, as its servers know it; empty if this one knows none. Needs no
 /// token.
-pub(super) fn consul_leader(mut stream: impl Read + Write) -> io::Result<String> {
-    stream.write_all(
-        b"GET /v1/status/leader HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-    )?;
+pub(super) fn consul_leader(stream: impl Read + Write) -> io::Result<String> {
+    let body = http_get(stream, "/v1/status/leader")?;
+    Ok(body.trim().trim_matches('"').to_owned())
+}
+
+/// The body of a page.
+pub(super) fn http_get(mut stream: impl Read + Write, path: &str) -> io::Result<String> {
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
-    stream.take(1 << 16).read_to_string(&mut answer)?;
+    stream.take(1 << 20).read_to_string(&mut answer)?;
     let (head, body) = answer
         .split_once("\r\n\r\n")
         .ok_or_else(|| wrong("an answer that is not HTTP"))?;
     if head.split(' ').nth(1) == Some("200") {
-        Ok(body.trim().trim_matches('"').to_owned())
+        Ok(body.to_owned())
     } else {
         Err(wrong(body))
     }
