@@ -290,9 +290,12 @@ impl Running {
         tally.unknown.remove(&by);
         match finding {
             Finding::Reached => {
-                // No later than a question takes, as below: by repeating it, one silo could put off
-                // the end of the silence for ever.
-                tally.heard = tally.heard.max(Some(now.min(tally.added + self.timeout)));
+                // A silo that loses most of what it sends is reached by some of a large sample in
+                // each call, which must end nevertheless.
+                if !self.sampled {
+                    let least = now.minus(self.timeout);
+                    tally.heard = tally.heard.max(Some(least));
+                }
                 tally.reached.insert(by);
             }
             Finding::Unknown => {
@@ -328,6 +331,7 @@ impl Running {
         }
         // Whoever is asked, but for the suspect, and this silo.
         let silos = self.asked.len() + usize::from(!self.asked.contains(silo));
-        tally.follow(silos, ctx.config.probe_period * 2, self.timeout);
+        let recently = ctx.config.probe_period * 2;
+        tally.follow(silos, recently, self.timeout, self.sampled);
     }
 }

@@ -67,10 +67,16 @@ impl Tally {
     /// another silo it may never have arrived. That link may have been cut meanwhile, so the first
     /// messages of two silos count, if there are two. If there are too few, it is the call, or what
     /// came after it.
-    pub(super) fn follow(&mut self, silos: usize, recently: Duration, timeout: Duration) {
+    pub(super) fn follow(
+        &mut self,
+        silos: usize,
+        recently: Duration,
+        timeout: Duration,
+        sampled: bool,
+    ) {
         let after = |sent: &MonoTime| self.heard.is_none_or(|heard| *sent >= heard);
-        // An answer to another silo may have been on its way.
-        let cut = |sent: MonoTime| !after(&(sent + timeout / 8));
+        // An answer to another silo may have been on its way. In a large sample, some always answer.
+        let cut = |sent: MonoTime| !sampled && !after(&(sent + timeout / 8));
         let mut sent: Vec<MonoTime> = self
             .failed
             .values()
