@@ -81,7 +81,32 @@ pub(super) fn join(
         ));
     }
     change.rows.push(mine);
+    change.removed = earlier_tries(working, &me).take(MOST_TRIES).collect();
     Planned::Change(change)
+}
+
+/// How many rows of earlier tries one join removes: few, so that its commit stays small.
+const MOST_TRIES: usize = 4;
+
+/// Silos that were voted out at the endpoint of `silo` before they were ever Active. A process that
+/// cannot join, because it is set up otherwise or cut off, and is started again and again would leave
+/// one row each time; the row of the newest try says what they said. Other silos know the removed
+/// ones as Dead by the newer epoch at their endpoint.
+fn earlier_tries(working: &Working<'_>, silo: &SiloAddress) -> impl Iterator<Item = SiloAddress> {
+    let epoch = silo.epoch();
+    let was_dead = |silo: &SiloAddress| {
+        let before = working.before().rows.get(silo);
+        before.is_some_and(|e| e.status == SiloStatus::Dead) && !working.touches(silo)
+    };
+    let voted = |death: &Death| matches!(death.cause, CauseOfDeath::Voted | CauseOfDeath::Stuck);
+    working
+        .after()
+        .rows
+        .at_endpoint(silo.endpoint())
+        .filter(move |e| e.address.epoch() < epoch && e.active_since.is_none())
+        .filter(move |e| e.death.as_ref().is_some_and(voted))
+        .map(|e| e.address)
+        .filter(was_dead)
 }
 
 pub(super) fn become_active(

@@ -497,6 +497,6 @@ pub(super) fn suspect(
     Planned::Change(Change {
         rows: vec![ballot.into_row(verdict, author)],
         votes,
-        activated: None,
+        ..Change::default()
     })
 }

@@ -19,6 +19,8 @@ pub(super) enum Planned {
 pub(super) struct Change {
     /// The rows as they will be.
     pub(super) rows: Vec<MembershipEntry>,
+    /// Dead rows that it removes.
+    pub(super) removed: Vec<SiloAddress>,
     /// The votes it writes, as (suspect, accuser).
     pub(super) votes: Vec<(SiloAddress, SiloAddress)>,
     /// The silo that becomes Active, and the silos that it contacted.
@@ -131,6 +133,7 @@ impl<'a> Working<'a> {
             inserts += usize::from(self.after.rows.row(&silo).is_none());
             rows.push((silo, row));
         }
+        count += change.removed.len();
         if count > self.limits.rows_per_commit {
             return Err(format!(
                 "the commit would change {count} rows, the store takes {} at once",
@@ -153,6 +156,10 @@ impl<'a> Working<'a> {
         for (silo, row) in rows {
             self.touched.insert(silo, Touched::Written(row.size()));
             self.after.rows.insert(row);
+        }
+        for silo in change.removed {
+            self.after.rows.remove(&silo.row_key());
+            self.touched.insert(silo, Touched::Removed);
         }
         self.bytes = bytes;
         self.votes.extend(change.votes);

@@ -10,8 +10,9 @@ use super::timers::Timer;
 use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
-    CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation,
-    ReadAnswer, Recency, RowRead, SiloStatus, Snapshot, TableError, TableErrorKind, check_snapshot,
+    CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MembershipEntry, MonoTime, NextStep,
+    Operation, ReadAnswer, Recency, RowRead, SiloStatus, Snapshot, TableError, TableErrorKind,
+    check_snapshot,
 };
 
 impl Protocol {
@@ -253,7 +254,7 @@ impl Protocol {
             (self.joiner.is_joining(), &cause, newer)
         {
             self.end(Termination::JoinFailed(JoinError::Superseded { newer }));
-        } else if let Some(unreached) = self.voted_out_of_the_join(cause.as_ref()) {
+        } else if let Some(unreached) = entry.and_then(|e| self.voted_out_of_the_join(e)) {
             self.end(Termination::JoinFailed(JoinError::VotedOut {
                 silo: me,
                 version: view.version(),
@@ -270,10 +271,12 @@ impl Protocol {
         }
     }
 
-    /// The silos to which the join has no two-way contact, if it was voted out and there are some.
-    fn voted_out_of_the_join(&self, cause: Option<&CauseOfDeath>) -> Option<Vec<Unreached>> {
+    /// The silos to which the join has no two-way contact, if this silo was voted out before it was
+    /// Active, and there are some.
+    fn voted_out_of_the_join(&self, mine: &MembershipEntry) -> Option<Vec<Unreached>> {
+        let cause = mine.death.as_ref().map(|death| &death.cause);
         let voted = matches!(cause, Some(CauseOfDeath::Voted | CauseOfDeath::Stuck));
-        if !voted || !self.joiner.is_contacting() {
+        if !voted || mine.active_since.is_some() || !self.joiner.is_contacting() {
             return None;
         }
         let unreached = self.joiner.contacts.unreached(&self.required());

@@ -173,3 +173,35 @@ fn leaving_and_eviction_end_any_living_silo_once() {
         [undecodable(), undecodable()]
     );
 }
+
+#[test]
+fn a_join_removes_the_rows_of_earlier_tries_that_were_voted_out() {
+    let long = Duration::from_secs(60);
+    let never_active = |epoch, cause| died(silo_at(7, epoch), cause, long);
+    let mut was_active = never_active(1, CauseOfDeath::Voted);
+    was_active.active_since = Some(2);
+    let t = table([
+        entry(silo(1), SiloStatus::Active),
+        was_active,
+        never_active(2, CauseOfDeath::Left),
+        never_active(3, CauseOfDeath::Voted),
+        never_active(4, CauseOfDeath::Stuck),
+        died(silo_at(8, 3), CauseOfDeath::Voted, long),
+    ]);
+    let applied = run(&t, &[join(silo_at(7, 5))]);
+    assert_eq!(applied.answers, [DONE]);
+    assert_eq!(applied.removes, ["10.0.0.1:7@3", "10.0.0.1:7@4"]);
+    // One that dies in the same commit is seen Dead in a version before it goes.
+    let t = table([
+        entry(silo(1), SiloStatus::Active),
+        entry(silo(2), SiloStatus::Active),
+        entry(silo_at(7, 3), SiloStatus::Joining),
+    ]);
+    let batch = [
+        suspect(silo(1), silo_at(7, 3)),
+        suspect(silo(2), silo_at(7, 3)),
+        join(silo_at(7, 5)),
+    ];
+    let applied = run(&t, &batch);
+    assert!(applied.removes.is_empty(), "{:?}", applied.removes);
+}
