@@ -144,7 +144,8 @@ where
             let done = apply(table, &observed, &intents, now, &config, &limits);
             match done.answers.first() {
                 Some(Answer::Applied { .. }) => {
-                    Ok(Some(done.into_request(table.token.clone(), id, None)))
+                    let request = done.into_request(table.token.clone(), id, None);
+                    Ok(Some(request.made_at(now.wall)))
                 }
                 Some(Answer::Refused(refusal)) => Err(refusal.clone()),
                 Some(Answer::Queued) => Err(Refusal::TooLarge(

@@ -28,10 +28,10 @@
 //! # }
 //! ```
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use membership_core::CommitId;
+use membership_core::{CommitId, WallTime};
 
 pub use membership_core::admin::{Admin, ChangeError, Decodable, Runtime};
 
@@ -45,6 +45,12 @@ impl Runtime for TokioRuntime {
         CommitId::new(random())
     }
 
+    fn now(&self) -> Option<WallTime> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        let millis = u64::try_from(since.as_millis()).ok()?;
+        Some(WallTime::from_millis(millis))
+    }
+
     async fn pause(&mut self, at_most: Duration) {
         let share = u32::try_from(random() % 1000).unwrap_or(0);
         tokio::time::sleep(at_most * share / 1000).await;
@@ -55,8 +61,8 @@ fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // Without randomness: unique on this machine, which is enough for an id of a commit.
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         return now.as_nanos() << 32 | u128::from(std::process::id());
     }

@@ -74,6 +74,7 @@ fn one_of_each(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
         death.by = Some(e.address);
         e.death = Some(death);
         e.active_since = Some(MAX_SAFE_INTEGER);
+        e.active_at = Some(WallTime::from_millis(1_763_000_000_123));
         all.push(e);
     }
     for address in [

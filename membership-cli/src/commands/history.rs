@@ -2,7 +2,7 @@
 //! last commits.
 
 use membership::history;
-use membership_core::{ChangedKeys, CommitRecord, WallTime};
+use membership_core::{ChangedKeys, WallTime};
 use serde_json::json;
 
 use crate::clock;
@@ -31,32 +31,30 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let inspection = Inspection::of(table.as_ref()).await?;
     let mut events = history::events(&inspection.snapshot);
     events.retain(|e| since.is_none_or(|since| e.at >= since));
-    let recent = &inspection.snapshot.version_row.recent;
+    let mut recent = history::commits(&inspection.snapshot);
+    recent.retain(|commit| since.is_none_or(|since| commit.at >= since));
     let out = &mut session.out;
     if args.json {
         for e in &events {
             out.line(json!(e));
         }
-        for commit in recent {
-            out.line(json!({"event": "commit", "version": commit.version, "id": commit.id, "committer": commit.committer, "changed": commit.changed}));
+        for commit in &recent {
+            out.line(json!(commit));
         }
         return Ok(Exit::Ok);
     }
     let mut grid = Grid::new(["TIME", "VERSION", "SILO", "NAME", "WHAT"]);
     for e in &events {
-        let time = if e.exact {
-            e.at.to_string()
-        } else {
-            format!("after {}", e.at)
-        };
+        let time = time(e.at, e.exact);
         let what = match &e.entry.death {
             Some(death) if e.what == "dead" => clean(&format!("Dead: {}", death.cause)),
             _ => e.what.to_owned(),
         };
-        let paint = if e.what == "dead" {
-            Paint::Red
-        } else {
-            Paint::Plain
+        // One that left is no news.
+        let paint = match e.cause() {
+            Some("left" | "superseded") => Paint::Dim,
+            Some(_) => Paint::Red,
+            None => Paint::Plain,
         };
         let version = e.version.map_or_else(String::new, |v| v.to_string());
         grid.row([
@@ -74,14 +72,23 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     if !recent.is_empty() {
         out.line("");
-        commits(recent).show(out);
+        commits(&recent).show(out);
     }
     Ok(Exit::Ok)
 }
 
-fn commits(recent: &[CommitRecord]) -> Grid {
-    let mut grid = Grid::new(["COMMIT", "BY", "CHANGED"]);
-    for commit in recent {
+/// A time, or that it was later than one.
+fn time(at: WallTime, exact: bool) -> String {
+    match exact {
+        true => at.to_string(),
+        false => format!("after {at}"),
+    }
+}
+
+fn commits(recent: &[history::Commit<'_>]) -> Grid {
+    let mut grid = Grid::new(["TIME", "COMMIT", "BY", "CHANGED"]);
+    for shown in recent {
+        let commit = shown.record;
         let by = commit
             .committer
             .map_or_else(|| "not a silo".to_owned(), |silo| silo.to_string());
@@ -92,6 +99,7 @@ fn commits(recent: &[CommitRecord]) -> Grid {
             ChangedKeys::Count(n) => count(usize::try_from(*n).unwrap_or(usize::MAX), "row"),
         };
         grid.row([
+            (time(shown.at, shown.exact), Paint::Plain),
             (commit.version.to_string(), Paint::Plain),
             (by, Paint::Plain),
             (changed, Paint::Plain),

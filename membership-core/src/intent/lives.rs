@@ -59,6 +59,7 @@ pub(super) fn join(
     mine.death = None;
     mine.suspicions.clear();
     mine.active_since = None;
+    mine.active_at = None;
     mine.written_at = working.version();
     let most = working.limits().bytes_per_row;
     let (size, most) = (
@@ -155,6 +156,7 @@ pub(super) fn become_active(
     let mut active = entry.clone();
     active.status = SiloStatus::Active;
     active.active_since = Some(working.version());
+    active.active_at = Some(context.now.wall);
     Planned::Change(Change {
         rows: vec![active],
         activated: Some((silo, contacted)),

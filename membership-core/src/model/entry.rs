@@ -177,6 +177,10 @@ pub struct MembershipEntry {
     /// value; clocks are not used.
     #[serde(default)]
     pub active_since: Option<u64>,
+    /// When it became Active, by the clock of the silo that wrote it; for people. `None` if it never
+    /// did, or an older build wrote it.
+    #[serde(default)]
+    pub active_at: Option<WallTime>,
     /// The version of the commit that last wrote this row; set by
     /// [`CommitRequest::new`](crate::CommitRequest::new).
     pub written_at: u64,
@@ -199,6 +203,7 @@ impl Serialize for MembershipEntry {
             instance_id,
             start_time,
             active_since,
+            active_at,
             written_at,
             extra,
         } = self;
@@ -236,6 +241,9 @@ impl Serialize for MembershipEntry {
             row.serialize_entry("active_since", version)?;
         }
         row.serialize_entry("written_at", written_at)?;
+        if let Some(at) = active_at {
+            row.serialize_entry("active_at", at)?;
+        }
         for (name, value) in &extra.0 {
             row.serialize_entry(name, value)?;
         }
@@ -256,6 +264,7 @@ impl MembershipEntry {
             instance_id,
             start_time,
             active_since: None,
+            active_at: None,
             written_at: 0,
             extra: Extra::default(),
         }

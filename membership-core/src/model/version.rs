@@ -11,6 +11,7 @@ use super::core_cell::CoreCell;
 use super::entry::Extra;
 use super::ids::{CommitId, TableId};
 use super::settings::SharedSettings;
+use super::time::WallTime;
 
 /// Number of commits that the version row keeps.
 pub const RECENT_COMMITS: usize = 16;
@@ -45,6 +46,9 @@ pub struct CommitRecord {
     pub committer: Option<SiloAddress>,
     /// The rows that it changed.
     pub changed: ChangedKeys,
+    /// When it was made, by the committer's clock, for people; `None` of a builder without a clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<WallTime>,
 }
 
 impl CommitRecord {
@@ -61,6 +65,7 @@ impl CommitRecord {
             id,
             committer,
             changed,
+            at: None,
         }
     }
 }

@@ -11,13 +11,19 @@ use super::{
     CommitRequest, Fate, Judgement, MembershipTable, NextStep, Operation, ReadAnswer, ReadRequest,
     TableError, TableErrorKind,
 };
-use crate::{CommitId, Heartbeats, Snapshot};
+use crate::{CommitId, Heartbeats, Snapshot, WallTime};
 
 /// What a change needs from its caller: random numbers and a way to wait.
 #[async_trait]
 pub trait Runtime: Send {
     /// Returns a random id that was never returned before.
     fn commit_id(&mut self) -> CommitId;
+
+    /// The time by this machine's clock, which is recorded with a commit for people; `None`, as by
+    /// default, records none.
+    fn now(&self) -> Option<WallTime> {
+        None
+    }
 
     /// Waits for a random time between zero and `at_most`.
     async fn pause(&mut self, at_most: Duration);
@@ -172,7 +178,8 @@ where
                 None => match (plan(&now, self.runtime.commit_id()), forgotten.take()) {
                     (Ok(Some(planned)), unknown) => {
                         forgotten = unknown;
-                        planned.with_rows_of(&now)
+                        let at = planned.at.or_else(|| self.runtime.now());
+                        planned.made_at(at).with_rows_of(&now)
                     }
                     (Ok(None), unknown) => {
                         let version = now.version();

@@ -8,7 +8,7 @@ use super::limits::TableLimits;
 use crate::model::version::{MAX_CORE_BYTES, RECENT_COMMITS};
 use crate::{
     CommitId, CommitRecord, CoreCell, MAX_SAFE_INTEGER, MembershipEntry, Row, Rows, SharedSettings,
-    SiloAddress, Snapshot, VersionRow, VersionToken,
+    SiloAddress, Snapshot, VersionRow, VersionToken, WallTime,
 };
 
 /// A change of one row.
@@ -54,6 +54,8 @@ pub struct CommitRequest {
     pub attempt: Attempt,
     /// The silo that commits; `None` when a person or another program does.
     pub committer: Option<SiloAddress>,
+    /// When it was made, by the committer's clock; recorded for people.
+    pub at: Option<WallTime>,
     /// The row changes.
     pub changes: Vec<RowChange>,
     /// New shared settings; `None` = unchanged.
@@ -98,6 +100,7 @@ impl CommitRequest {
             id,
             attempt: Attempt::First,
             committer: None,
+            at: None,
             changes,
             settings: None,
             core: None,
@@ -108,6 +111,13 @@ impl CommitRequest {
     #[must_use]
     pub fn by(mut self, committer: impl Into<Option<SiloAddress>>) -> Self {
         self.committer = committer.into();
+        self
+    }
+
+    /// Records when the commit was made, for people who read the [history](CommitRecord::at).
+    #[must_use]
+    pub fn made_at(mut self, at: impl Into<Option<WallTime>>) -> Self {
+        self.at = at.into();
         self
     }
 

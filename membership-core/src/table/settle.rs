@@ -104,7 +104,10 @@ impl CommitRequest {
         } else {
             ChangedKeys::Keys(self.changes.iter().map(|c| c.key().to_owned()).collect())
         };
-        CommitRecord::new(self.next_version(), self.id, self.committer, changed)
+        CommitRecord {
+            at: self.at,
+            ..CommitRecord::new(self.next_version(), self.id, self.committer, changed)
+        }
     }
 
     /// The change in the number of rows; negative when there are fewer afterwards.

@@ -5,6 +5,7 @@
 //! stream ends.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -22,10 +23,8 @@ use crate::silo::Observed;
 const MOST_EVENTS: usize = 1024;
 const MOST_BYTES: usize = 4 << 20;
 
-/// Names one event: of which silo, and its number in that silo's journal.
-fn id_of(me: SiloAddress, number: u64) -> String {
-    format!("{me}/{number}")
-}
+/// An application may have two routers for one silo, whose journals begin at different times.
+static JOURNALS: AtomicU64 = AtomicU64::new(0);
 
 /// One event as the stream has it.
 fn frame(id: &str, event: &str, data: &Bytes) -> Bytes {
@@ -45,7 +44,8 @@ fn frame(id: &str, event: &str, data: &Bytes) -> Bytes {
 }
 
 pub(super) struct Journal {
-    me: SiloAddress,
+    /// Before the number in the id of an event: which silo, and which of its journals.
+    prefix: String,
     pages: Mutex<Pages>,
     /// The number of the newest event.
     newest: watch::Sender<u64>,
@@ -114,8 +114,9 @@ impl Journal {
     }
 
     fn new(me: SiloAddress, view: ClusterView) -> Self {
+        let journal = JOURNALS.fetch_add(1, Ordering::Relaxed);
         Self {
-            me,
+            prefix: format!("{me}/{journal}-"),
             pages: Mutex::new(Pages {
                 frames: VecDeque::new(),
                 bytes: 0,
@@ -150,7 +151,7 @@ impl Journal {
         let mut pages = self.pages();
         pages.newest += 1;
         let number = pages.newest;
-        let frame = frame(&id_of(self.me, number), event, &data);
+        let frame = frame(&self.id_of(number), event, &data);
         pages.bytes += frame.len();
         pages.frames.push_back(frame);
         while pages.frames.len() > 1
@@ -205,7 +206,7 @@ impl Journal {
             }
             (pages.newest, pages.view.clone())
         };
-        let id = id_of(self.me, newest);
+        let id = self.id_of(newest);
         let head = format!("id: {id}\nevent: view\ndata: ");
         let parts = [head.into(), self.whole(&view), Bytes::from_static(b"\n\n")];
         Start {
@@ -214,10 +215,12 @@ impl Journal {
         }
     }
 
+    fn id_of(&self, number: u64) -> String {
+        format!("{}{number}", self.prefix)
+    }
+
     fn number(&self, id: &str) -> Option<u64> {
-        let (silo, number) = id.rsplit_once('/')?;
-        (silo == self.me.to_string()).then_some(())?;
-        number.parse().ok()
+        id.strip_prefix(&self.prefix)?.parse().ok()
     }
 
     pub(super) fn next(&self, number: u64) -> Next {
@@ -269,10 +272,11 @@ mod tests {
         for n in 1..=3 {
             journal.write("test", &json!({ "n": n }));
         }
-        let start = journal.begin(Some("127.0.0.1:1@1/1"));
+        let start = journal.begin(Some(&journal.id_of(1)));
         assert!(start.first.is_empty());
         let got = text(journal.next(start.next));
-        assert_eq!(got, "id: 127.0.0.1:1@1/2\nevent: test\ndata: {\"n\":2}\n\n");
+        let id = journal.id_of(2);
+        assert_eq!(got, format!("id: {id}\nevent: test\ndata: {{\"n\":2}}\n\n"));
         assert!(matches!(journal.next(4), Next::Wait));
         journal.end();
         assert!(matches!(journal.next(4), Next::End));
@@ -282,21 +286,20 @@ mod tests {
     fn whoever_cannot_go_on_begins_with_the_whole_view() {
         let journal = journal();
         journal.write("test", &json!(1));
+        let other = super::tests::journal();
         for id in [
             None,
-            Some(""),
-            Some("7"),
-            Some("127.0.0.1:1@1/9"),
-            Some("127.0.0.1:1@1/x"),
-            Some("127.0.0.1:1@2/1"),
+            Some(String::new()),
+            Some("7".to_owned()),
+            Some(journal.id_of(9)),
+            Some(format!("{}x", journal.id_of(1))),
+            Some(other.id_of(1)),
         ] {
-            let start = journal.begin(id);
+            let start = journal.begin(id.as_deref());
             let first: Vec<u8> = start.first.iter().flatten().copied().collect();
             let first = String::from_utf8(first).unwrap();
-            assert!(
-                first.starts_with("id: 127.0.0.1:1@1/1\nevent: view\ndata: {"),
-                "{id:?}: {first}"
-            );
+            let head = format!("id: {}\nevent: view\ndata: {{", journal.id_of(1));
+            assert!(first.starts_with(&head), "{id:?}: {first}");
             assert!(first.ends_with("}\n\n"));
             assert_eq!(start.next, 2, "{id:?}");
         }

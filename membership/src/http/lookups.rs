@@ -50,11 +50,12 @@ pub(super) async fn history(State(site): State<Arc<Site>>, uri: Uri) -> Result<R
     let view = site.observed.view();
     let mut events = history::events(view.snapshot());
     events.retain(|event| event.at >= since);
-    let recent = &view.snapshot().version_row.recent;
+    let mut commits = history::commits(view.snapshot());
+    commits.retain(|commit| commit.at >= since);
     Ok(json(&object!({
         "version": view.version(),
         "events": events,
-        "commits": recent,
+        "commits": commits,
     })))
 }
 

@@ -385,6 +385,7 @@ impl Writer {
         let committer = (ctx.me.epoch() != 0).then_some(ctx.me);
         let request = applied
             .into_request(base.token.clone(), id, committer)
+            .made_at(ctx.now.wall)
             .with_rows_of(&base);
         let batch = sending;
         self.send(
