@@ -80,3 +80,25 @@ async fn it_shows_every_view_and_leaves_on_ctrl_c() {
     first.until(" 1 active").await;
     first.interrupt().await;
 }
+
+#[tokio::test]
+async fn an_error_that_ends_it_is_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("membership.db"),
+        "no database ".repeat(500),
+    )
+    .unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_first-program"))
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output();
+    let ran = timeout(PATIENCE, ran).await.unwrap().unwrap();
+    assert!(!ran.status.success());
+    let text = String::from_utf8(ran.stderr).unwrap();
+    assert!(text.starts_with("Error: sqlite "), "{text}");
+    assert!(
+        !text.contains(['{', '"']) && text.lines().count() == 1,
+        "{text}"
+    );
+}

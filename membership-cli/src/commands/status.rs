@@ -163,8 +163,19 @@ pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
         let text = out.paint(Paint::Yellow, text);
         out.line(text);
     }
-    out.line(summary(inspection));
+    let summary = summary(inspection);
+    let fits = |columns| summary.chars().count() <= columns;
+    match summary.split_once(LEADER) {
+        Some((first, leader)) if !out.size().is_none_or(|(columns, _)| fits(columns)) => {
+            out.line(first);
+            out.line(format_args!("leader {leader}"));
+        }
+        _ => out.line(&summary),
+    }
 }
+
+/// Before the last part of a summary.
+const LEADER: &str = " · leader ";
 
 fn row(grid: &mut Grid, entry: &MembershipEntry, inspection: &Inspection) {
     let stale = inspection.seems_stale(entry);
@@ -295,7 +306,7 @@ pub(crate) fn summary(inspection: &Inspection) -> String {
         inspection.snapshot.version()
     );
     if let Some(leader) = ClusterView::new(inspection.snapshot.clone()).leader() {
-        line.push_str(&format!(" · leader {}", leader.address));
+        line.push_str(&format!("{LEADER}{}", leader.address));
     }
     line
 }

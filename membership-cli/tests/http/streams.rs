@@ -42,11 +42,9 @@ fn a_stream_goes_on_after_the_last_event_that_came() {
     assert_eq!(ids, unique);
     // Another silo does not know what that id means, and gives everything.
     let other = address(&cluster.silos[1]);
-    let first = Stream::open(other, Some(&first.id)).next().unwrap();
-    assert!(
-        first.name == "view" && has(&first, &third, "Active"),
-        "{first:?}"
-    );
+    let events =
+        Stream::open(other, Some(&first.id)).until("the third", |e| has(e, &third, "Active"));
+    assert_eq!(events[0].name, "view", "{events:#?}");
     // The end is told, and the stream ends.
     cluster.silos[0].signal(Signal::TERM);
     let events = again.until("the end", |e| e.name == "terminated");
@@ -77,28 +75,30 @@ fn misses(cluster: &Cluster) -> u64 {
     cluster.silos.iter().map(of).sum()
 }
 
-/// Whoever runs `alone` has the machine for itself, so that no silo waits for its time.
-fn many_clients(clients: usize, lasts: Duration, alone: bool) {
-    let mut cluster = start(5);
+/// Makes versions for this long, in which no silo changes; gives how many probes were missed.
+fn versions(cluster: &Cluster, lasts: Duration) -> u64 {
+    let (began, missed) = (Instant::now(), misses(cluster));
+    for limit in (3..=4).cycle() {
+        let change = format!("num_missed_i_am_alive_limit={limit}");
+        cluster.place.run(&["settings", "set", &change]).expect(0);
+        std::thread::sleep(Duration::from_millis(200));
+        if began.elapsed() >= lasts {
+            break;
+        }
+    }
+    misses(cluster) - missed
+}
+
+fn many_clients(clients: usize, lasts: Duration) {
+    let cluster = start(5);
     let at = address(&cluster.silos[0]);
     // What the first clients allocate for all later ones.
     drop((0..20).map(|_| Stream::open(at, None)).collect::<Vec<_>>());
-    let (before, missed) = (resident(&cluster.silos[0]), misses(&cluster));
+    let missed_without = versions(&cluster, lasts);
+    let before = resident(&cluster.silos[0]);
     let mut streams: Vec<Stream> = (0..clients).map(|_| Stream::open(at, None)).collect();
-    let began = Instant::now();
-    let mut joined = 5;
-    while began.elapsed() < lasts {
-        cluster.join(Duration::from_secs(30));
-        joined += 1;
-        let mut leaver = cluster.silos.remove(5);
-        leaver.signal(Signal::TERM);
-        assert_eq!(leaver.ends(Duration::from_secs(30)).0, Some(0));
-        cluster.all_active(Duration::from_secs(30));
-    }
+    let missed = versions(&cluster, lasts);
     let with_clients = resident(&cluster.silos[0]);
-    if alone {
-        assert_eq!(misses(&cluster), missed, "probes were missed");
-    }
     let newest = get(at, "/api/v1/view").json(200)["version"]
         .as_u64()
         .unwrap();
@@ -108,17 +108,21 @@ fn many_clients(clients: usize, lasts: Duration, alone: bool) {
         });
     }
     let each = with_clients.saturating_sub(before) / clients;
-    println!("{clients} clients, {joined} silos joined: {each} bytes of memory for each client");
+    println!(
+        "{clients} clients, {newest} versions: {each} bytes of memory for each client; probes missed: {missed}, without clients {missed_without}"
+    );
     assert!(each <= 32 << 10, "{each} bytes for each client");
+    // A machine with other work may miss some in any case.
+    assert!(missed <= 2 * missed_without, "probes were missed: {missed}");
 }
 
 #[test]
 fn five_hundred_clients_see_the_newest_version_and_cost_little() {
-    many_clients(500, Duration::from_secs(5), false);
+    many_clients(500, Duration::from_secs(5));
 }
 
 #[test]
 #[ignore = "a minute; `.ci/run nightly` runs it"]
 fn five_hundred_clients_for_a_minute() {
-    many_clients(500, Duration::from_secs(60), true);
+    many_clients(500, Duration::from_secs(60));
 }
