@@ -245,12 +245,16 @@ mod server {
 
     /// None if the environment names a server, whose contents the test must not inspect.
     fn start() -> Option<(tokio::runtime::Runtime, Server)> {
+        start_one(Kind::Redis, Some(SECRET))
+    }
+
+    fn start_one(kind: Kind, password: Option<&str>) -> Option<(tokio::runtime::Runtime, Server)> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let options = Options {
-            password: Some(SECRET.to_owned()),
+            password: password.map(str::to_owned),
             ..Options::default()
         };
-        match runtime.block_on(Server::start(Kind::Redis, options)) {
+        match runtime.block_on(Server::start(kind, options)) {
             Err(LaunchError::External { .. }) => {
                 eprintln!("not applicable: the server is external");
                 None
@@ -338,6 +342,103 @@ mod server {
             "an address alone does not allow a stop"
         );
         assert_eq!(keys(&server), NONE);
+    }
+
+    /// Over this store an address is enough to stage lost answers.
+    fn loses_answers(kind: Kind, password: Option<&str>) {
+        let Some((_runtime, server)) = start_one(kind, password) else {
+            return;
+        };
+        let place = Place::at(server.url(), "default");
+        let cases = [
+            "commit_cut_at_every_stage",
+            "a_lost_answer_is_an_unknown_outcome",
+            "round_trips",
+        ];
+        let mut line = vec![
+            "conformance",
+            "--effort",
+            "quick",
+            "--json",
+            "--cluster",
+            "try",
+        ];
+        line.extend(cases.iter().flat_map(|case| ["--case", case]));
+        let ran = place.run(&line).expect(0);
+        for case in cases {
+            let passed = ran.out.lines().any(|line| {
+                let line: Value = serde_json::from_str(line).unwrap();
+                line["name"] == case && line["outcome"] == "passed"
+            });
+            assert!(passed, "{case}: {ran:?}");
+        }
+    }
+
+    /// A certificate is checked, and the name in the URL leads through a proxy.
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn answers_are_lost_over_tls() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let options = Options {
+            tls: true,
+            local: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        let server = runtime
+            .block_on(Server::start(Kind::Etcd, options))
+            .unwrap();
+        let (ca, real) = (
+            server.tls().unwrap().ca.display().to_string(),
+            server.address(),
+        );
+        let listen = format!("127.0.0.1:{}", membership_testbed::free_port().unwrap());
+        let url = format!("{}?tls_ca={ca}", server.url());
+        let through = format!("--proxy={listen}={real}");
+        let line = [
+            "conformance",
+            "--effort=quick",
+            "--json",
+            "--cluster=try",
+            &through,
+        ];
+        let case = "--case=commit_cut_at_every_stage";
+        // The URL leads past the proxy.
+        let past = Place::at(&url, "default").run(&[&line[..], &[case]].concat());
+        let past = past.expect(2);
+        assert!(past.err.contains("/etc/hosts"), "{past:?}");
+        let url = url.replace(&real.to_string(), &listen);
+        let ran = Place::at(&url, "default").run(&[&line[..], &[case]].concat());
+        let ran = ran.expect(0);
+        let passed = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["name"] == "commit_cut_at_every_stage" && line["outcome"] == "passed"
+        };
+        assert!(ran.out.lines().any(passed), "{ran:?}");
+    }
+
+    macro_rules! loses_answers {
+        ($($test:ident, $feature:literal, $kind:ident, $password:expr;)+) => {
+            $(
+                #[cfg(feature = $feature)]
+                #[test]
+                fn $test() {
+                    loses_answers(Kind::$kind, $password);
+                }
+            )+
+        };
+    }
+
+    loses_answers! {
+        answers_are_lost_over_postgres, "postgres", Postgres, Some(SECRET);
+        answers_are_lost_over_mariadb, "mysql", MariaDb, Some(SECRET);
+        answers_are_lost_over_etcd, "etcd", Etcd, Some(SECRET);
+        answers_are_lost_over_consul, "consul", Consul, Some(SECRET);
+        answers_are_lost_over_zookeeper, "zk", ZooKeeper, Some(SECRET);
+        answers_are_lost_over_mongodb, "mongodb", MongoDb, Some(SECRET);
+        answers_are_lost_over_cassandra, "cassandra", Cassandra, None;
+        answers_are_lost_over_dynamodb, "dynamodb", DynamoDb, None;
+        answers_are_lost_over_azurite, "azure-table", Azurite, None;
     }
 
     #[test]

@@ -7,7 +7,7 @@ use conformance_tests::{Clause, Effort, Suite, child};
 use membership_core::ClusterName;
 
 use crate::clock;
-use crate::conformance::backend::Store;
+use crate::conformance::backend::{Store, Through};
 use crate::conformance::report;
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// One JSON object per line: each case, and a summary
     #[arg(long)]
     json: bool,
+    /// Stage lost answers over TLS, too: pass bytes on from LISTEN, where a line of /etc/hosts leads
+    /// the name in --table, to SERVER; each an IP address with a port
+    #[arg(long, value_name = "LISTEN=SERVER")]
+    proxy: Option<Through>,
     /// Only list the cases and their clauses
     #[arg(long)]
     list: bool,
@@ -109,7 +113,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let seed = args
         .seed
         .unwrap_or_else(|| u64::try_from(clock::random() & 0xffff_ffff).unwrap_or(1));
-    let store = Arc::new(Store::open(session.connectors(), url, &cluster, seed).await?);
+    let store = Arc::new(Store::open(session.connectors(), url, &cluster, seed, args.proxy).await?);
     // The suite reports results through a callback, one at a time.
     let out = Arc::new(Mutex::new(std::mem::replace(
         &mut session.out,

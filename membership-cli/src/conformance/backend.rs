@@ -2,11 +2,13 @@
 //! may remain.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::process::Command;
+use std::str::FromStr;
 use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
-use conformance_tests::proxy::Proxy;
+use conformance_tests::proxy::{Away, Proxy};
 use conformance_tests::{Backend, Capability, Proxied, Reason, Stop, child};
 use membership::{ConnectError, Connectors};
 use membership_core::{
@@ -15,8 +17,28 @@ use membership_core::{
 };
 use tokio::sync::Mutex;
 
-use super::address::Address;
+use super::address::{Address, with_short_timeout};
 use crate::exit::{Exit, Failure};
+
+/// A proxy through which the store's own name leads, so that certificates can be checked: a line of
+/// /etc/hosts leads the name to `listen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Through {
+    listen: SocketAddr,
+    server: SocketAddr,
+}
+
+impl FromStr for Through {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let both = text.split_once('=').and_then(|(listen, server)| {
+            let (listen, server) = (listen.parse().ok()?, server.parse().ok()?);
+            Some(Self { listen, server })
+        });
+        both.ok_or("write two addresses with their ports, such as 127.0.0.2:443=203.0.113.7:443")
+    }
+}
 
 /// A store of which only the address is known.
 pub(crate) struct Store {
@@ -30,6 +52,8 @@ pub(crate) struct Store {
     own_names: std::sync::Mutex<BTreeSet<ClusterName>>,
     name: &'static str,
     address: Option<Address>,
+    /// The only way to the store, if it leads through a proxy.
+    proxy: Option<Proxy>,
     not_applicable: &'static [(Capability, Reason)],
     /// Every cluster that the suite asked for; true if this run made it.
     seen: Mutex<BTreeMap<ClusterName, bool>>,
@@ -41,13 +65,16 @@ const MIN_SECRET: usize = 8;
 const UNKNOWN_USER: &str = "membership-conformance-nobody";
 
 impl Store {
-    /// Checks that the store answers and that the cluster does not exist.
+    /// Checks that the store answers, through the proxy if there is one, and that the cluster does not
+    /// exist.
     pub async fn open(
         connectors: Connectors,
         url: &str,
         cluster: &ClusterName,
         seed: u64,
+        through: Option<Through>,
     ) -> Result<Self, Failure> {
+        let proxy = through.map(open_proxy).transpose()?;
         let table = connectors.connect(url, cluster.clone()).await?;
         match table.read(&ReadRequest::all()).await {
             Err(error) if error.kind() == TableErrorKind::NotInitialized => {}
@@ -63,7 +90,23 @@ impl Store {
             Err(error) => return Err(error.into()),
         }
         let address = Address::parse(url);
-        let not_applicable = not_applicable(table.as_ref(), address.as_ref());
+        let goes_through = match (&proxy, &address) {
+            (Some(proxy), _) => {
+                let url = with_short_timeout(url);
+                if !goes_through(&connectors, &url, proxy, cluster).await {
+                    return Err(Failure::usage(format!(
+                        "the store answers past the proxy at {}: a line of /etc/hosts must lead the name in --table to it, with the same port",
+                        proxy.address()
+                    )));
+                }
+                true
+            }
+            (None, Some(address)) if !address.checks_certificates() => {
+                goes_through_its_own(&connectors, address, cluster).await
+            }
+            _ => false,
+        };
+        let not_applicable = not_applicable(table.as_ref(), address.as_ref(), goes_through);
         let default = cluster.service() == membership_core::DEFAULT_SERVICE;
         let service = if default {
             cluster.cluster().to_owned()
@@ -81,6 +124,7 @@ impl Store {
             own_names,
             name: table.store(),
             address,
+            proxy,
             not_applicable,
             seen,
         })
@@ -203,11 +247,59 @@ fn taken(cluster: &ClusterName) -> Failure {
     )
 }
 
+fn open_proxy(through: Through) -> Result<Proxy, Failure> {
+    let Through { listen, server } = through;
+    Proxy::on(listen, server).map_err(|e| {
+        Failure::new(
+            Exit::Failed,
+            format!("--proxy cannot listen on {listen}: {e}"),
+        )
+    })
+}
+
+/// The same for a proxy of its own in front of the server.
+async fn goes_through_its_own(
+    connectors: &Connectors,
+    address: &Address,
+    cluster: &ClusterName,
+) -> bool {
+    let through = async {
+        let proxy = Proxy::to(address.server().await.ok()?).ok()?;
+        let url = address.clone().with_short_timeout().at(proxy.address());
+        Some(goes_through(connectors, &url, &proxy, cluster).await)
+    };
+    through.await.unwrap_or(false)
+}
+
+/// Whether a client stays behind a proxy: servers may announce other addresses, to which it would
+/// go by itself.
+async fn goes_through(
+    connectors: &Connectors,
+    url: &str,
+    proxy: &Proxy,
+    cluster: &ClusterName,
+) -> bool {
+    let through = async {
+        let table = connectors.connect(url, cluster.clone()).await.ok()?;
+        let read = ReadRequest::all();
+        let kind = async || table.read(&read).await.err().map(|e| e.kind());
+        if kind().await != Some(TableErrorKind::NotInitialized) {
+            return None;
+        }
+        proxy.set_away(Away::Refused);
+        let away = kind().await;
+        proxy.heal();
+        Some(away == Some(TableErrorKind::Unavailable))
+    };
+    through.await.unwrap_or(false)
+}
+
 /// The capabilities that cannot be tested with an address alone. The list exists as long as the
 /// program.
 fn not_applicable(
     table: &dyn MembershipTable,
     address: Option<&Address>,
+    goes_through_a_proxy: bool,
 ) -> &'static [(Capability, Reason)] {
     let own = match table.store() {
         "memory" => Reason::InMemory,
@@ -225,7 +317,7 @@ fn not_applicable(
     if own == Reason::InMemory {
         list.push((Capability::Child, own));
     }
-    if address.is_none_or(Address::checks_certificates) {
+    if !goes_through_a_proxy {
         list.push((Capability::Proxy, Reason::NoProxy));
     }
     if secret(address).is_none() {
@@ -252,6 +344,15 @@ fn not_applicable(
         list.push((Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip));
     }
     Box::leak(list.into_boxed_slice())
+}
+
+/// The client's connections for monitoring have no user. The first commands of all other
+/// connections authenticate.
+fn is_monitoring_of_mongodb(first: &[u8]) -> bool {
+    let says = |word: &[u8]| first.windows(word.len()).any(|part| part == word);
+    (says(b"hello") || says(b"isMaster"))
+        && !says(b"speculativeAuthenticate")
+        && !says(b"saslSupportedMechs")
 }
 
 fn secret(address: Option<&Address>) -> Option<String> {
@@ -288,7 +389,8 @@ impl Backend for Store {
         &self,
         cluster: &ClusterName,
     ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        let url = self.address.as_ref()?.as_user(UNKNOWN_USER);
+        let address = self.address.as_ref().filter(|one| one.has_users())?;
+        let url = address.as_user(UNKNOWN_USER);
         Some(match self.own(cluster).await {
             Ok(own) => self.connect(&url, &own).await,
             Err(error) => Err(error),
@@ -304,18 +406,26 @@ impl Backend for Store {
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
+        let own = self.own(cluster).await?;
+        if let Some(proxy) = self.proxy.clone() {
+            let table = self.connect(&with_short_timeout(&self.url), &own).await?;
+            return Ok(Proxied { table, proxy });
+        }
         let address = self
             .address
             .as_ref()
             .ok_or(Stop::NotStaged(Capability::Proxy))?;
         let proxy = Proxy::to(address.server().await?)?;
-        let own = self.own(cluster).await?;
         let table = self
             .connect(
                 &address.clone().with_short_timeout().at(proxy.address()),
                 &own,
             )
             .await?;
+        // Without a user all connections begin alike.
+        if self.name == "mongodb" && address.password().is_some() {
+            proxy.set_monitoring(is_monitoring_of_mongodb);
+        }
         Ok(Proxied { table, proxy })
     }
 }

