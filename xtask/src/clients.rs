@@ -36,6 +36,7 @@ const CLIENTS: &[(&str, &[&str])] = &[
     // It has no client crate: the provider itself sends requests over HTTP, as others do.
     ("etcd", &["membership-etcd"]),
     ("mongodb", &["mongodb"]),
+    ("nats", &["async-nats"]),
     ("azure-table", &["azure_core", "azure_identity"]),
     ("cassandra", &["scylla"]),
     ("zk", &["zookeeper-client"]),

@@ -41,6 +41,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("mongodb", &["mongodb"]),
     ("cassandra", &["cassandra"]),
     ("etcd", &["etcd"]),
+    ("nats", &["nats"]),
     ("zk", &["zookeeper"]),
     ("consul", &["consul"]),
 ];

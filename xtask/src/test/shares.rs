@@ -148,6 +148,15 @@ pub const SHARES: &[Share] = &[
         Kind::Etcd,
         120,
     ),
+    store("nats", &[], "membership-nats", Kind::Nats, 170),
+    // Three servers, whose leader is killed and frozen.
+    store(
+        "nats-set",
+        &["three_servers"],
+        "membership-nats",
+        Kind::Nats,
+        240,
+    ),
     store("zookeeper", &["zk"], "membership-zk", Kind::ZooKeeper, 170),
     // Three servers, whose leader is killed.
     store(

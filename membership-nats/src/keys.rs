@@ -1,0 +1,232 @@
+//! The names of keys in the bucket, and revisions.
+//!
+//! A key of NATS holds letters, digits, `-`, `_`, `/`, `=` and dots between them, so the two other
+//! characters of [`ClusterName::store_key`] and of silos are replaced.
+
+use std::net::IpAddr;
+
+use membership_core::{ClusterName, Revision, SiloAddress, TableError, TableErrorKind};
+
+use crate::error::error;
+
+/// The key of the cluster's own cell, beside those of silos: no silo has this name.
+pub(crate) const CLUSTER_CELL: &str = "cluster";
+/// The key that a read with a barrier writes.
+const BARRIER: &str = "barrier";
+
+/// The keys of one cluster, as subjects of the bucket's stream.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    pub(crate) stream: String,
+    /// All documents of the cluster: at most one exists.
+    pub(crate) documents: String,
+    /// All cells.
+    pub(crate) cells: String,
+    pub(crate) barrier: String,
+    /// Both without their wildcards.
+    document: String,
+    cell: String,
+}
+
+impl Keys {
+    pub(crate) fn new(bucket: &str, cluster: &ClusterName) -> Self {
+        // `~` and `.` occur in a store key, `=` and `/` do not: different keys stay different.
+        let cluster = cluster.store_key().replace('~', "=").replace('.', "/");
+        let document = format!("$KV.{bucket}.d.{cluster}.");
+        let cell = format!("$KV.{bucket}.h.{cluster}.");
+        Self {
+            stream: stream(bucket),
+            documents: format!("{document}*"),
+            cells: format!("{cell}>"),
+            barrier: format!("{cell}{BARRIER}"),
+            document,
+            cell,
+        }
+    }
+
+    /// The subject of the document with this identity.
+    pub(crate) fn document(&self, identity: Identity) -> String {
+        format!("{}{:016x}", self.document, identity.0)
+    }
+
+    /// Another name for the subject of the document, or of all documents. A server compares the
+    /// sequence of a name once at a time, so reads that compare it under other names hinder neither
+    /// commits nor, mostly, each other. All names mean the same in the bucket's stream.
+    pub(crate) fn another_name(&self, document: Option<&str>) -> Result<String, TableError> {
+        let random = getrandom::u32().map_err(|e| {
+            let message = "this machine has no random numbers";
+            error(TableErrorKind::Unavailable, message).with_source(e)
+        })?;
+        let mut tokens: Vec<&str> = document.unwrap_or(&self.documents).split('.').collect();
+        let last = tokens.len() - 1;
+        // No other key has the same identity. Without one, the cluster's part is needed.
+        let (free, names) = match document {
+            Some(_) => (last, (1 << last) - 1),
+            None => (2, 3),
+        };
+        let stars = 1 + random % names;
+        for (n, token) in tokens.iter_mut().enumerate().take(free) {
+            if stars & (1 << n) != 0 {
+                *token = "*";
+            }
+        }
+        if document.is_none() && random & (1 << 31) != 0 {
+            tokens[last] = ">";
+        }
+        Ok(tokens.join("."))
+    }
+
+    /// The identity of the document with this subject.
+    pub(crate) fn identity(&self, subject: &str) -> Result<Identity, TableError> {
+        let digits = subject.strip_prefix(&self.document);
+        let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        number.map(Identity).ok_or_else(|| {
+            let message = "a key of the cluster's document does not end with 16 hexadecimal digits";
+            error(TableErrorKind::Damaged, message).with_key(subject)
+        })
+    }
+
+    /// The subject of the cell with this name.
+    pub(crate) fn cell(&self, name: &str) -> String {
+        format!("{}{name}", self.cell)
+    }
+
+    /// The name of the cell with this subject. `None` for the barrier's.
+    pub(crate) fn cell_name<'s>(&self, subject: &'s str) -> Option<&'s str> {
+        let name = subject.strip_prefix(&self.cell)?;
+        (name != BARRIER).then_some(name)
+    }
+}
+
+/// The stream of a bucket.
+pub(crate) fn stream(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}
+
+/// The name of a silo's cell: address, port and epoch with dots between them, IPv6 with hyphens.
+pub(crate) fn silo_cell(silo: &SiloAddress) -> String {
+    let ip = silo.ip().to_string().replace(':', "-");
+    format!("{ip}.{}.{}", silo.port(), silo.epoch())
+}
+
+/// The silo of a cell; `None` if the name is none of a silo.
+pub(crate) fn silo_of_cell(name: &str) -> Option<SiloAddress> {
+    let (rest, epoch) = name.rsplit_once('.')?;
+    let (ip, port) = rest.rsplit_once('.')?;
+    let ip: IpAddr = ip.replace('-', ":").parse().ok()?;
+    format!(
+        "{}@{epoch}",
+        std::net::SocketAddr::new(ip, port.parse().ok()?)
+    )
+    .parse()
+    .ok()
+}
+
+/// A number that each document has of its own, from its creation to its removal: sequences of a
+/// stream begin anew when the bucket is made anew. It is in the document's key, so a condition on
+/// that key's last sequence is a condition on both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u64);
+
+impl Identity {
+    /// A new one.
+    pub(crate) fn random() -> Result<Self, TableError> {
+        let number = getrandom::u64().map_err(|e| {
+            let message = "this machine has no random numbers";
+            error(TableErrorKind::Unavailable, message).with_source(e)
+        })?;
+        Ok(Self(number))
+    }
+}
+
+/// One stored state of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) identity: Identity,
+    pub(crate) sequence: u64,
+}
+
+impl From<State> for Revision {
+    fn from(state: State) -> Self {
+        Self([state.identity.0.to_be_bytes(), state.sequence.to_be_bytes()].concat())
+    }
+}
+
+impl State {
+    /// The state that a revision was made from; `None` for a revision of another store.
+    pub(crate) fn of(revision: &Revision) -> Option<Self> {
+        let (identity, sequence) = revision.0.split_at_checked(8)?;
+        Some(Self {
+            identity: Identity(u64::from_be_bytes(identity.try_into().ok()?)),
+            sequence: u64::from_be_bytes(sequence.try_into().ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_legal_and_different() {
+        let mut seen = Vec::new();
+        for name in ["a/b", "a.b/c", "a/b.c", "a~b/c", ".../...", "ü*>$/ x"] {
+            let cluster: ClusterName = name.parse().unwrap();
+            let keys = Keys::new("membership", &cluster);
+            let key = keys.document(Identity(7));
+            let key = key.strip_prefix("$KV.membership.").unwrap();
+            let legal = |c: char| c.is_ascii_alphanumeric() || "-_/=.".contains(c);
+            assert!(key.chars().all(legal) && !key.contains(".."), "{key}");
+            assert_eq!(key.split('.').count(), 3, "{key}");
+            assert!(!seen.contains(&key.to_owned()));
+            assert_eq!(
+                keys.identity(&keys.document(Identity(7))).unwrap(),
+                Identity(7)
+            );
+            assert_eq!(keys.cell_name(&keys.barrier), None);
+            seen.push(key.to_owned());
+        }
+    }
+
+    #[test]
+    fn other_names_of_the_document_are_none_of_those_that_commits_use() {
+        let keys = Keys::new("membership", &"a/b".parse().unwrap());
+        let document = keys.document(Identity(7));
+        for _ in 0..100 {
+            for of in [None, Some(document.as_str())] {
+                let name = keys.another_name(of).unwrap();
+                assert!(name != keys.documents && name != document, "{name}");
+                match of {
+                    None => assert!(name.contains(".d.a=-b."), "{name}"),
+                    Some(_) => assert!(name.ends_with(".0000000000000007"), "{name}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cells_name_their_silos() {
+        for text in [
+            "10.0.0.1:7100@17",
+            "[2001:db8::1]:0@0",
+            "[::ffff:1.2.3.4]:65535@9007199254740992",
+        ] {
+            let silo: SiloAddress = text.parse().unwrap();
+            let name = silo_cell(&silo);
+            assert_eq!(silo_of_cell(&name), Some(silo), "{name}");
+        }
+        for name in [CLUSTER_CELL, BARRIER, "a.b.c", "10.0.0.1.7100", ""] {
+            assert_eq!(silo_of_cell(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_revision_is_the_identity_and_the_sequence() {
+        let state = State {
+            identity: Identity(u64::MAX),
+            sequence: 3,
+        };
+        assert_eq!(State::of(&Revision::from(state)), Some(state));
+        assert_eq!(State::of(&Revision::from(3)), None);
+    }
+}
