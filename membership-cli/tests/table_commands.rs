@@ -330,6 +330,7 @@ fn a_store_that_is_not_there_or_not_built_in_shows_no_password() {
         "mongodb": "mongodb://user:hunter2x@127.0.0.1:1",
         "mssql": "mssql://user:hunter2x@127.0.0.1:1/membership",
         "mysql": "mysql://user:hunter2x@127.0.0.1:1/membership",
+        "nats": "nats://user:hunter2x@127.0.0.1:1",
         "postgres": "postgres://user:hunter2x@127.0.0.1:1/membership",
         "redis": "redis://user:hunter2x@127.0.0.1:1",
         "zk": "zk://user:hunter2x@127.0.0.1:1",

@@ -91,6 +91,7 @@ tests_over! {
     cassandra_silos, "cassandra", Cassandra;
     zookeeper, "zk", ZooKeeper, hints;
     etcd, "etcd", Etcd, hints;
+    nats, "nats", Nats;
 }
 
 /// The tests of three servers of one kind whose leader is killed.

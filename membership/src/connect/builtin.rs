@@ -25,6 +25,8 @@ pub(super) fn providers() -> Vec<Arc<dyn Provider>> {
         Arc::new(membership_sql::mssql_provider()),
         #[cfg(feature = "mysql")]
         Arc::new(membership_sql::mysql_provider()),
+        #[cfg(feature = "nats")]
+        Arc::new(membership_nats::provider()),
         #[cfg(feature = "postgres")]
         Arc::new(membership_sql::postgres_provider()),
         #[cfg(feature = "redis")]

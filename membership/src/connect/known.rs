@@ -37,6 +37,7 @@ pub(super) const KNOWN: &[Known] = &[
     provided_by("mongodb+srv", "mongodb-srv"),
     provided("azure-table"),
     provided("cassandra"),
+    provided("nats"),
     provided("zk"),
 ];
 
