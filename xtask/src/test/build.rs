@@ -1,5 +1,5 @@
 //! One build of all tests with all features, so that nothing is compiled twice because of another
-//! choice of features. Only the client of a Docker engine, 36 crates, is left out where servers are
+//! choice of features; or, where only some stores are requested, of their tests alone. Only the client of a Docker engine, 36 crates, is left out where servers are
 //! processes of this machine.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::shares::{BY_DEFAULT, SHARES, is_chosen};
+use super::shares::{BY_DEFAULT, LIBRARY, PROGRAM, SHARES, STORES, Share, is_chosen};
 
 /// The feature for servers as containers.
 const CONTAINERS: (&str, &str) = ("membership-testbed", "containers");
@@ -27,11 +27,12 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// The packages to build: always the same ones with the same features, whichever shares are
-/// requested.
+/// The packages to build, and their features.
 #[derive(Debug)]
 pub struct Plan {
     targets: BTreeSet<String>,
+    /// The only packages; all if there are none here.
+    packages: BTreeSet<String>,
     features: Vec<String>,
 }
 
@@ -41,27 +42,18 @@ impl Plan {
     /// # Errors
     /// A share names a package that does not exist.
     pub fn new(root: &Path, containers: bool) -> Result<Self, Failure> {
-        let mut metadata = Command::new(cargo());
-        metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
-        let metadata: Value = serde_json::from_str(&output(metadata.current_dir(root))?)?;
+        let metadata = metadata(root)?;
         let packages = metadata["packages"].as_array().map(Vec::as_slice);
         let packages = packages.unwrap_or_default();
         let mut targets = BTreeSet::new();
         for share in SHARES {
-            let package = packages.iter().find(|one| one["name"] == share.package);
-            let package = package.ok_or_else(|| {
-                Failure::new(format!(
+            if !packages.iter().any(|one| one["name"] == share.package) {
+                return Err(Failure::new(format!(
                     "xtask/src/test/shares.rs names the package {}, which does not exist",
                     share.package
-                ))
-            })?;
-            for target in package["targets"].as_array().into_iter().flatten() {
-                let name = target["name"].as_str().unwrap_or_default();
-                let mut kinds = target["kind"].as_array().into_iter().flatten();
-                if kinds.any(|kind| kind == "test") && is_chosen(share.package, name) {
-                    targets.insert(name.to_owned());
-                }
+                )));
             }
+            targets.extend(self::targets(&metadata, share.package));
         }
         let features = packages
             .iter()
@@ -69,18 +61,75 @@ impl Plan {
             .filter(|one| containers || *one != CONTAINERS)
             .map(|(package, feature)| format!("{package}/{feature}"))
             .collect();
-        Ok(Self { targets, features })
+        Ok(Self {
+            targets,
+            packages: BTreeSet::new(),
+            features,
+        })
+    }
+
+    /// The tests of these shares, with the features of their packages, and the program's test of
+    /// silos with the features for their stores. Everything if a share tests the library or the
+    /// program itself.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(root: &Path, containers: bool, shares: &[&Share]) -> Result<Self, Failure> {
+        let mut plan = Self::new(root, containers)?;
+        if shares
+            .iter()
+            .any(|it| [LIBRARY, PROGRAM].contains(&it.package))
+        {
+            return Ok(plan);
+        }
+        let metadata = metadata(root)?;
+        let features = |package: &str| {
+            let packages = metadata["packages"].as_array().into_iter().flatten();
+            let mut packages = packages.filter(move |one| one["name"] == package);
+            packages.next().map(|one| one["features"].clone())
+        };
+        // Features whose list has one of these entries.
+        let naming = |package: &str, entries: &BTreeSet<String>| -> BTreeSet<String> {
+            let all = features(package).unwrap_or_default();
+            let names = |list: &Value| {
+                let mut list = list.as_array().into_iter().flatten();
+                list.any(|one| one.as_str().is_some_and(|one| entries.contains(one)))
+            };
+            let all = all.as_object().into_iter().flatten();
+            let found = all.filter(|(_, list)| names(list));
+            found.map(|(feature, _)| feature.clone()).collect()
+        };
+        let own: BTreeSet<String> = shares.iter().map(|it| it.package.to_owned()).collect();
+        let of_library = naming(LIBRARY, &prefixed("dep:", &own));
+        let of_program = naming(PROGRAM, &prefixed(&format!("{LIBRARY}/"), &of_library));
+        plan.features.retain(|one| {
+            let (package, feature) = one.split_once('/').unwrap_or_default();
+            own.contains(package) || (package == PROGRAM && of_program.contains(feature))
+        });
+        plan.targets = own.iter().flat_map(|it| targets(&metadata, it)).collect();
+        plan.packages = own;
+        if !of_program.is_empty() {
+            plan.packages.insert(PROGRAM.to_owned());
+            plan.targets.insert(STORES.to_owned());
+        }
+        Ok(plan)
     }
 
     /// `cargo test` of these packages with these features.
     pub fn command(&self, root: &Path) -> Command {
         let mut command = Command::new(cargo());
         command
-            .args(["test", "--locked", "--workspace", "--features"])
+            .args(["test", "--locked", "--features"])
             .arg(self.features.join(","))
             .current_dir(root);
-        for package in BY_DEFAULT {
-            command.args(["--exclude", package]);
+        for package in &self.packages {
+            command.args(["--package", package]);
+        }
+        if self.packages.is_empty() {
+            command.arg("--workspace");
+            for package in BY_DEFAULT {
+                command.args(["--exclude", package]);
+            }
         }
         command
     }
@@ -125,6 +174,31 @@ impl Plan {
         programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
         Ok(programs)
     }
+}
+
+fn metadata(root: &Path) -> Result<Value, Failure> {
+    let mut metadata = Command::new(cargo());
+    metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+    Ok(serde_json::from_str(&output(metadata.current_dir(root))?)?)
+}
+
+/// The integration tests of a package that belong to a share.
+fn targets(metadata: &Value, package: &str) -> BTreeSet<String> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages
+        .filter(|one| one["name"] == package)
+        .flat_map(|one| one["targets"].as_array().into_iter().flatten());
+    let is_test = |target: &&Value| {
+        let mut kinds = target["kind"].as_array().into_iter().flatten();
+        kinds.any(|kind| kind == "test")
+    };
+    let names = targets.filter(is_test).filter_map(|it| it["name"].as_str());
+    let chosen = names.filter(|name| is_chosen(package, name));
+    chosen.map(str::to_owned).collect()
+}
+
+fn prefixed(prefix: &str, names: &BTreeSet<String>) -> BTreeSet<String> {
+    names.iter().map(|name| format!("{prefix}{name}")).collect()
 }
 
 /// The features of a package, each with its package.
@@ -174,6 +248,24 @@ mod tests {
             package_name("path+file:///a/membership#silo-membership@0.1.0"),
             "silo-membership"
         );
+    }
+
+    #[test]
+    fn a_share_alone_builds_its_package_and_the_silos_over_its_store() {
+        let of = |name| {
+            let share = super::super::shares::named(name).unwrap();
+            Plan::of(&crate::root(), false, &[share]).unwrap()
+        };
+        let names = |list: &BTreeSet<String>| list.iter().cloned().collect::<Vec<_>>();
+        let plan = of("zookeeper-set");
+        assert_eq!(names(&plan.packages), ["membership-cli", "membership-zk"]);
+        assert_eq!(names(&plan.targets), ["conformance", "servers", "stores"]);
+        let of_program = |one: &&String| one.starts_with("membership-cli/");
+        let program: Vec<&String> = plan.features.iter().filter(of_program).collect();
+        assert_eq!(program, ["membership-cli/zk"]);
+        // A store without a feature of the program, and what tests the whole program.
+        assert_eq!(names(&of("toy-store").packages), ["toy-store"]);
+        assert!(of("program").packages.is_empty());
     }
 
     #[test]

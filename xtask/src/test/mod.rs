@@ -26,7 +26,8 @@ use shares::{SHARES, Share};
 pub struct Test {
     /// Only these shares of the tests: a store (redis, postgres, mysql, zk...), a set-up of it
     /// (mongodb-set, etcd-set...), or program, library, launcher, xtask... A wrong name lists all.
-    /// Several, or separated by commas. What this machine cannot test is then an error.
+    /// Several, or separated by commas. Builds the tests of these stores alone. What this machine
+    /// cannot test is then an error.
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = shares::named)]
     only: Vec<&'static Share>,
     /// Fail if this machine cannot test every store.
@@ -113,6 +114,7 @@ impl Test {
         run_shares(
             root,
             &available.shares,
+            !self.only.is_empty(),
             self.containers,
             self.jobs,
             &runner,
@@ -223,6 +225,7 @@ impl Soak {
         run_shares(
             root,
             &available.shares,
+            !self.only.is_empty(),
             self.containers,
             1,
             &runner,
@@ -260,10 +263,12 @@ fn chosen(only: &[&'static Share], usual: impl Fn(&Share) -> bool) -> Vec<&'stat
         .collect()
 }
 
-/// Installs the servers, builds once, and runs each share; a failure does not stop the others.
+/// Installs the servers, builds once (with `alone`, only the tests of these shares), and runs each
+/// share; a failure does not stop the others.
 fn run_shares(
     root: &Path,
     chosen: &[&'static Share],
+    alone: bool,
     containers: bool,
     jobs: u8,
     runner: &Runner,
@@ -278,9 +283,15 @@ fn run_shares(
             say(&format!("error: {failure}"));
         }
     }
-    heading("building all tests with all features");
+    let plan = if alone {
+        heading("building the tests of these shares");
+        Plan::of(root, containers, chosen)?
+    } else {
+        heading("building all tests with all features");
+        Plan::new(root, containers)?
+    };
     let began = Instant::now();
-    let programs = Plan::new(root, containers)?.build(root)?;
+    let programs = plan.build(root)?;
     say(&format!("built in {} s", began.elapsed().as_secs()));
     outcomes.extend(lanes::run(chosen, jobs.into(), runner, &programs)?);
     Ok(())
