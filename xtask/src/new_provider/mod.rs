@@ -2,6 +2,7 @@
 //! written yet.
 
 mod names;
+mod registered;
 
 use std::fs;
 use std::io;
@@ -27,6 +28,10 @@ pub struct NewProvider {
     /// Outside of this workspace: depend on the project's repository and not on this checkout.
     #[arg(long)]
     git: bool,
+    /// Make nothing: name the places of this workspace that do not know the provider yet, each with
+    /// what to add.
+    #[arg(long, conflicts_with_all = ["shape", "into", "git"])]
+    missing: bool,
 }
 
 /// The three shapes of a provider.
@@ -223,6 +228,15 @@ impl NewProvider {
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let names = Names::new(&self.name)?;
         let root = root.canonicalize()?;
+        if self.missing {
+            let missing = registered::missing(&root, &names);
+            if missing.is_empty() {
+                say(&format!("{} is named everywhere", names.package()));
+                return Ok(());
+            }
+            let left = format!("{} places do not know it", missing.len());
+            return Err(Failure::new(format!("{left}\n{}", missing.join("\n"))));
+        }
         names.are_free(&root)?;
         let into = match &self.into {
             Some(into) => into.canonicalize().map_err(|e| {
@@ -380,6 +394,7 @@ mod tests {
             shape: Shape::Document,
             into,
             git,
+            missing: false,
         };
         command.run(root).map_err(|failure| failure.to_string())
     }
