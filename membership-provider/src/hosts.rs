@@ -13,7 +13,8 @@ const HEAD_START: Duration = Duration::from_millis(500);
 /// The first answer of several hosts, in the order in which they should be asked; none if there are
 /// no hosts. A host that fails or is silent for half a second leaves the next one its turn,
 /// and may still answer first. Attempts that are no longer needed are dropped: they must change
-/// nothing. Cancel safe.
+/// nothing. Cancel safe. Inside of an `async_trait`, collect the futures into a `Vec` first: an
+/// iterator with a closure over references is not general enough there.
 ///
 /// # Errors
 /// The last one, or at once one that `ends` the search.
