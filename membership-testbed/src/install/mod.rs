@@ -12,6 +12,7 @@ mod archive;
 mod go;
 mod home;
 mod maven;
+mod monitoring;
 mod npm;
 mod packages;
 mod tools;
@@ -23,6 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use home::home;
+pub use monitoring::{prometheus, python};
 pub use tools::{missing_for_containers, missing_tools};
 pub use tree::Tree;
 pub use versions::versions;
@@ -73,20 +75,7 @@ pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
         Some(version) => place(kind, version),
         None => format!("{kind}-"),
     };
-    let mut found: Vec<Tree> = fs::read_dir(home)
-        .ok()?
-        .filter_map(Result::ok)
-        .filter(|entry| {
-            entry
-                .file_name()
-                .to_str()
-                .is_some_and(|name| name.starts_with(&prefix))
-        })
-        .filter_map(|entry| Tree::open(&entry.path()))
-        .filter(|tree| tree.recipe == recipe.number)
-        .collect();
-    found.sort_by(|a, b| a.root.cmp(&b.root));
-    found.pop()
+    newest(home, &prefix, recipe.number)
 }
 
 /// The installed server of this kind. Installs it into this folder if it is missing.
@@ -105,7 +94,7 @@ pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, 
             home.display()
         ))
     })?;
-    let _lock = lock(home, kind, progress).map_err(failed)?;
+    let _lock = lock(home, kind.name(), progress).map_err(failed)?;
     // Another process may have installed it meanwhile.
     if let Some(tree) = find(home, kind) {
         return Ok(tree);
@@ -117,6 +106,24 @@ pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, 
     let tree = made?;
     removed?;
     Ok(tree)
+}
+
+/// The installed tree of this recipe whose name begins so and is last.
+fn newest(home: &Path, prefix: &str, recipe: u32) -> Option<Tree> {
+    let mut found: Vec<Tree> = fs::read_dir(home)
+        .ok()?
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| name.starts_with(prefix))
+        })
+        .filter_map(|entry| Tree::open(&entry.path()))
+        .filter(|tree| tree.recipe == recipe)
+        .collect();
+    found.sort_by(|a, b| a.root.cmp(&b.root));
+    found.pop()
 }
 
 /// Removes every installed version of this kind; returns the removed folders.
@@ -234,8 +241,8 @@ fn place(kind: Kind, version: &str) -> String {
 }
 
 /// Locks; dropping the file ends the lock.
-fn lock(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<fs::File, String> {
-    let path = home.join(format!(".lock-{kind}"));
+fn lock(home: &Path, name: &str, progress: Progress<'_>) -> Result<fs::File, String> {
+    let path = home.join(format!(".lock-{name}"));
     let wrong =
         |error: std::io::Error| format!("the lock {} cannot be taken: {error}", path.display());
     let file = fs::OpenOptions::new()
@@ -246,7 +253,7 @@ fn lock(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<fs::File, Str
         .map_err(wrong)?;
     if file.try_lock().is_err() {
         progress(&format!(
-            "{kind}: waiting for another process that installs it"
+            "{name}: waiting for another process that installs it"
         ));
         file.lock().map_err(wrong)?;
     }

@@ -75,7 +75,7 @@ pub(super) enum Source {
     },
 }
 
-const DOCUMENTS: &[&str] = &[
+pub(super) const DOCUMENTS: &[&str] = &[
     "usr/share/doc",
     "usr/share/man",
     "usr/share/locale",
