@@ -1,6 +1,7 @@
 //! Tasks for this workspace: `cargo xtask --help`. One file per command.
 
 mod clients;
+mod deploy;
 mod new_provider;
 mod picture;
 mod servers;
@@ -23,6 +24,7 @@ use clap::Parser;
 enum Xtask {
     Servers(servers::Servers),
     Clients(clients::Clients),
+    Deploy(deploy::Deploy),
     NewProvider(new_provider::NewProvider),
     Picture(picture::Picture),
     Status(status::Status),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
     let done = match Xtask::parse() {
         Xtask::Servers(command) => command.run(&root()),
         Xtask::Clients(command) => command.run(&root()),
+        Xtask::Deploy(command) => command.run(&root()),
         Xtask::Soak(command) => command.run(&root()),
         Xtask::Test(command) => command.run(&root()),
         Xtask::NewProvider(command) => command.run(&root()),
