@@ -4,6 +4,7 @@
 
 mod door;
 mod faults;
+mod pods;
 mod prometheus;
 mod silos;
 
@@ -81,6 +82,7 @@ pub(super) fn run(root: &Path, program: Option<&Path>, only: Option<&str>) -> Re
         "{before}: fired before the silos started, and not since"
     ));
 
+    pods::run(&tools, root, &stage)?;
     let mut chosen = Vec::new();
     for (n, fault) in faults::ALL.iter().enumerate() {
         if n < faults::FOR_DATA || only.is_none_or(|only| fault.what.contains(only)) {

@@ -1,5 +1,6 @@
 //! Silos as processes, with signals for faults.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -64,6 +65,7 @@ pub(super) struct Silo {
     table: String,
     name: String,
     arguments: Vec<String>,
+    variables: BTreeMap<String, String>,
     process: Option<Child>,
 }
 
@@ -77,12 +79,34 @@ impl Silo {
             table: url(&table_file(folder)),
             name: name.to_owned(),
             arguments: arguments.map(str::to_owned).to_vec(),
+            variables: BTreeMap::new(),
             process: None,
         };
         silo.with("--name", name);
         silo.with("--listen", &format!("127.0.0.1:{port}"));
         silo.with("--secret-file", &silo.secret().to_string_lossy());
         silo
+    }
+
+    /// A silo with these arguments and variables, and a table of its own.
+    pub(super) fn bare(
+        program: &Path,
+        folder: &Path,
+        name: &str,
+        arguments: &[String],
+        variables: &BTreeMap<String, String>,
+    ) -> Self {
+        let mut silo = Self::new(program, folder, name, 0);
+        silo.table = url(&folder.join(format!("table/{name}.db")));
+        silo.arguments = arguments.to_vec();
+        silo.arguments.push("--exit-with-stdin".to_owned());
+        silo.variables.clone_from(variables);
+        silo
+    }
+
+    /// What it has said.
+    pub(super) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap_or_default()
     }
 
     /// Its own file with the secret of all.
@@ -130,7 +154,8 @@ impl Silo {
             .append(true)
             .open(self.folder.join(format!("{}.log", self.name)))?;
         let mut command = command(&self.program, &self.table);
-        command.args(&self.arguments).stdin(Stdio::piped());
+        command.args(&self.arguments).envs(&self.variables);
+        command.stdin(Stdio::piped());
         command.stdout(log.try_clone()?).stderr(log);
         self.process = Some(command.spawn()?);
         Ok(())
