@@ -10,6 +10,11 @@
     reason = "helpers of tests"
 )]
 
+#[allow(
+    dead_code,
+    reason = "a build without a store in a network uses nothing of it"
+)]
+mod frozen;
 #[allow(dead_code, reason = "only stores that announce changes are asked")]
 mod hints;
 #[allow(
@@ -124,6 +129,40 @@ tests_over_three! {
     ensemble, "zk", ZooKeeper;
     etcd_members, "etcd", Etcd;
     replica_set, "mongodb", MongoDb;
+}
+
+/// The tests of servers whose leader is frozen until another one leads, and how they are started.
+macro_rules! tests_over_successors {
+    ($($module:ident, $feature:literal, $promise:ident, $start:ident $(, $kind:ident)?;)+) => {
+        $(
+            #[cfg(feature = $feature)]
+            mod $module {
+                use super::frozen::{$promise, $start, the_leader_is_frozen};
+
+                #[test]
+                fn the_leader_is_frozen_until_another_one_leads() {
+                    let servers = $start($(membership_testbed::Kind::$kind)?);
+                    the_leader_is_frozen(stringify!($module), servers, $promise, 1);
+                }
+
+                #[test]
+                #[ignore = "several minutes: .ci/run nightly runs it, and cargo xtask soak"]
+                fn the_leader_is_frozen_twenty_times_in_a_row() {
+                    let servers = $start($(membership_testbed::Kind::$kind)?);
+                    the_leader_is_frozen(stringify!($module), servers, $promise, 20);
+                }
+            }
+        )+
+    };
+}
+
+tests_over_successors! {
+    consul_successors, "consul", STRONG, three, Consul;
+    ensemble_successors, "zk", MONOTONIC, three, ZooKeeper;
+    etcd_successors, "etcd", STRONG, three, Etcd;
+    replica_set_successors, "mongodb", STRONG, three, MongoDb;
+    sentinel, "redis", WEAK, watched;
+    standby, "postgres", MONOTONIC, pair;
 }
 
 /// The SQLite file, which needs no server: silos come and go.

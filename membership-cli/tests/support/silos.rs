@@ -171,6 +171,20 @@ impl Process {
         });
     }
 
+    /// No line about its table said that it is another one, or that it was rolled back.
+    #[track_caller]
+    #[allow(dead_code, reason = "only the tests of several servers ask")]
+    pub fn never_lost_its_table(&self) {
+        let lines = self.lines();
+        let lost = lines.iter().find(|l| {
+            l.event["event"] == "table"
+                && ["table_replaced", "table_rolled_back", "not_initialized"]
+                    .iter()
+                    .any(|state| l.event["state"] == *state)
+        });
+        assert!(lost.is_none(), "{:?}", lost.map(|l| &l.event));
+    }
+
     /// Waits for a view in which exactly `active` silos are Active; returns when it arrived.
     #[track_caller]
     pub fn sees_active(&self, active: usize, most: Duration) -> Instant {

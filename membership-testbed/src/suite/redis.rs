@@ -70,11 +70,13 @@ pub async fn replica_of(master: &Server, more: &[&str]) -> Server {
 /// # Panics
 /// When it does not within two minutes.
 pub async fn in_step(replica: &Server) {
-    until("a replica follows", async || {
-        let info = try_ask(replica, &["INFO", "replication"]).await;
-        info.is_ok_and(|info| info.contains("master_link_status:up"))
-    })
-    .await;
+    until("a replica follows", async || follows(replica).await).await;
+}
+
+/// Whether a replica follows its master now.
+async fn follows(replica: &Server) -> bool {
+    let info = try_ask(replica, &["INFO", "replication"]).await;
+    info.is_ok_and(|info| info.contains("master_link_status:up"))
 }
 
 /// A number from what a server says of its replication.

@@ -87,9 +87,16 @@ pub const SHARES: &[Share] = &[
     plain("provider", "membership-provider", 5),
     plain("fuzz", "membership-fuzz", 15),
     by_default(plain("sqlite", "membership-sql", 60)),
-    store("redis", &[], "membership-redis", Kind::Redis, 175),
+    // With a master and a replica whose sentinel lets the replica take over.
+    store("redis", &["sentinel"], "membership-redis", Kind::Redis, 210),
     store("valkey", &[], "membership-redis", Kind::Valkey, 120),
-    store("postgres", &[], "membership-sql", Kind::Postgres, 180),
+    store(
+        "postgres",
+        &["standby"],
+        "membership-sql",
+        Kind::Postgres,
+        210,
+    ),
     store("mariadb", &["mysql"], "membership-sql", Kind::MariaDb, 140),
     heavy(store(
         "dynamodb",
@@ -134,7 +141,7 @@ pub const SHARES: &[Share] = &[
     // Redis.
     heavy(store(
         "mongodb-set",
-        &["three_members", "replica_set"],
+        &["three_members", "replica_set", "replica_set_successors"],
         "membership-mongo",
         Kind::MongoDb,
         240,
@@ -143,7 +150,7 @@ pub const SHARES: &[Share] = &[
     // Three members, whose leader is killed.
     store(
         "etcd-set",
-        &["members", "etcd_members"],
+        &["members", "etcd_members", "etcd_successors"],
         "membership-etcd",
         Kind::Etcd,
         120,
@@ -161,7 +168,7 @@ pub const SHARES: &[Share] = &[
     // Three servers, whose leader is killed.
     store(
         "zookeeper-set",
-        &["three_servers", "ensemble"],
+        &["three_servers", "ensemble", "ensemble_successors"],
         "membership-zk",
         Kind::ZooKeeper,
         105,
@@ -170,7 +177,12 @@ pub const SHARES: &[Share] = &[
     // Three servers, whose leader is killed.
     store(
         "consul-set",
-        &["consul_servers", "three_servers", "several"],
+        &[
+            "consul_servers",
+            "three_servers",
+            "several",
+            "consul_successors",
+        ],
         "membership-consul",
         Kind::Consul,
         170,

@@ -12,7 +12,7 @@ use conformance_tests::servers::Servers;
 use membership_core::ClusterName;
 use membership_fault_proxy::Proxy;
 
-use super::{AT_ONCE, DURABLE, ask, caught_up, cut_off, in_step, proxy, server, try_ask};
+use super::{AT_ONCE, DURABLE, ask, caught_up, cut_off, follows, in_step, proxy, server, try_ask};
 use crate::{Kind, Server};
 
 /// Up to here a sentinel takes a frozen master for dead while a test waits.
@@ -79,19 +79,25 @@ impl Watched {
         }
     }
 
-    /// Waits until one of both is the master (0: the first one), and not the one that is frozen.
+    /// Which of both is the master now (0: the first one), and not the one that is frozen.
+    async fn master_now(&self, frozen: Option<usize>) -> Option<usize> {
+        for n in (0..2).filter(|n| Some(*n) != frozen) {
+            let said = try_ask(self.node(n), &["INFO", "replication"]).await;
+            let is_master = said.is_ok_and(|said| said.contains("role:master"));
+            if is_master && self.sentinel_says(n).await {
+                return Some(n);
+            }
+        }
+        None
+    }
+
+    /// Waits until one of both is the master.
     async fn leading(&self, frozen: Option<usize>) -> usize {
         let leading = AtomicUsize::new(0);
         until("one of both is the master", async || {
-            for n in (0..2).filter(|n| Some(*n) != frozen) {
-                let said = try_ask(self.node(n), &["INFO", "replication"]).await;
-                let is_master = said.is_ok_and(|said| said.contains("role:master"));
-                if is_master && self.sentinel_says(n).await {
-                    leading.store(n, Ordering::SeqCst);
-                    return true;
-                }
-            }
-            false
+            let master = self.master_now(frozen).await;
+            leading.store(master.unwrap_or_default(), Ordering::SeqCst);
+            master.is_some()
         })
         .await;
         leading.into_inner()
@@ -228,8 +234,14 @@ impl Servers for Watched {
         for server in [&self.master, &self.replica] {
             takes_replicas(server).await;
         }
-        let leader = self.leading(None).await;
-        in_step(self.node(1 - leader)).await;
+        // The sentinel may let the other one take over meanwhile, so each turn asks who leads.
+        until("one of both follows the other", async || {
+            match self.master_now(None).await {
+                Some(master) => follows(self.node(1 - master)).await,
+                None => false,
+            }
+        })
+        .await;
         Ok(())
     }
 
