@@ -210,11 +210,18 @@ fn unit(root: &Path) -> Result<(), Failure> {
     let unit = unit.replace("/usr/bin/membership", &program.to_string_lossy());
     let file = folder.path().join("membership@.service");
     fs::write(&file, unit)?;
-    output(
-        Command::new("systemd-analyze")
-            .arg("verify")
-            .arg(folder.path().join("membership@a.service")),
-    )?;
+    // It only warns of a directive that it does not know.
+    let verified = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg(folder.path().join("membership@a.service"))
+        .output()?;
+    let warnings = String::from_utf8_lossy(&verified.stderr);
+    let of_unit = warnings.lines().any(|line| line.contains("membership@"));
+    if of_unit || !verified.status.success() {
+        return Err(Failure::new(format!(
+            "{UNIT}: systemd-analyze verify\n{warnings}"
+        )));
+    }
     let threshold = format!("--threshold={EXPOSURE}");
     let said = output(
         Command::new("systemd-analyze")

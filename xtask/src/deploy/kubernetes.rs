@@ -54,7 +54,15 @@ pub(super) fn check(tools: &Tools, root: &Path) -> Result<(), Failure> {
     for version in VERSIONS {
         let mut valid = 0;
         for file in files.iter().chain(&rendered) {
-            let said = output(tools.python(SCRIPT).arg(file).arg(version))?;
+            let validated = tools.python(SCRIPT).arg(file).arg(version).output()?;
+            if !validated.status.success() {
+                let why = String::from_utf8_lossy(&validated.stderr);
+                return Err(Failure::new(format!(
+                    "Kubernetes {version}: {}",
+                    why.trim()
+                )));
+            }
+            let said = String::from_utf8_lossy(&validated.stdout);
             for kind in said.lines() {
                 match kind.strip_prefix('-') {
                     None => valid += 1,
