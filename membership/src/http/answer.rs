@@ -71,6 +71,16 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
+    pub(super) fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    pub(super) fn read_only() -> Self {
+        Self::forbidden(
+            "everything here is read-only: start `membership dashboard --allow-changes`",
+        )
+    }
+
     pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }

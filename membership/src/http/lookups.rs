@@ -94,7 +94,7 @@ pub(super) async fn why(
 }
 
 /// Every silo that `text` can mean, the latest start last.
-fn named<'a>(view: &'a ClusterView, text: &str) -> Vec<&'a MembershipEntry> {
+pub(super) fn named<'a>(view: &'a ClusterView, text: &str) -> Vec<&'a MembershipEntry> {
     if let Ok(silo) = text.parse::<SiloAddress>() {
         return view.get(&silo).into_iter().collect();
     }

@@ -13,6 +13,9 @@
 //! | `/api/v1/health` | [`Health`](crate::Health) |
 //! | `/api/v1/history?since=` | starts, activations, deaths, and the last commits |
 //! | `/api/v1/why/{silo}` | how a silo died, or who suspects it |
+//! | `/` | the [page](Options::page): the cluster at a glance, for people |
+//! | `/api/v1/status` | what the page shows; `?wait=REVISION&timeout=30s` waits for something newer |
+//! | `/api/v1/about/{silo}` | what its row tells of a silo, in sentences, and its neighbours on the hash rings |
 //! | `/api/v1/openapi.json` | this interface as an OpenAPI 3.1 document |
 //!
 //! ```no_run
@@ -44,6 +47,7 @@ mod login;
 mod lookups;
 mod model;
 mod openapi;
+mod page;
 mod prometheus;
 mod query;
 mod server;
@@ -60,6 +64,7 @@ use axum::routing::get;
 use tokio::sync::Semaphore;
 
 pub use self::error::HttpError;
+pub use self::page::Dashboard;
 pub use self::prometheus::Exporter;
 pub use self::server::Server;
 pub use self::tls::ServerTls;
@@ -67,6 +72,7 @@ pub use self::token::{Token, TokenError};
 
 use self::guard::Guard;
 use self::journal::Journal;
+use self::page::Page;
 use crate::Silo;
 use crate::silo::Observed;
 
@@ -83,6 +89,7 @@ pub struct Options {
     token: Option<Token>,
     exporter: Option<Exporter>,
     secure: bool,
+    page: bool,
     /// Shared with the server, which waits for the streams at its end.
     streams: Option<Arc<Semaphore>>,
 }
@@ -114,6 +121,12 @@ impl Options {
         self
     }
 
+    /// The page at `/`, too: the cluster at a glance, for people. [`Server`] has it by itself.
+    pub const fn page(mut self) -> Self {
+        self.page = true;
+        self
+    }
+
     /// Clients speak TLS with whatever is in front of the router: the cookie of `/login` is then for
     /// TLS alone. [`Server`] sets it by itself.
     pub const fn over_tls(mut self) -> Self {
@@ -130,6 +143,9 @@ impl Options {
     }
 
     fn observed(self, observed: Observed) -> Router {
+        let page = self
+            .page
+            .then(|| Page::of_silo(&observed, self.exporter.clone()));
         let site = Arc::new(Site {
             journal: Journal::start(&observed),
             observed,
@@ -137,7 +153,7 @@ impl Options {
             waits: Arc::new(Semaphore::new(MAX_WAITS)),
             exporter: self.exporter,
         });
-        let guard = Arc::new(Guard::new(self.names, self.token, self.secure));
+        let guard = Guard::new(self.names, self.token, self.secure);
         let mut guarded = Router::new()
             .route("/metrics", get(prometheus::metrics))
             .route("/api/v1/view", get(view::view))
@@ -148,15 +164,36 @@ impl Options {
             .route("/api/v1/health", get(health::health))
             .route("/api/v1/openapi.json", get(openapi::document))
             .with_state(site.clone());
-        let mut open = Router::new()
+        if let Some(page) = page {
+            guarded = guarded.merge(page.routes());
+        }
+        let open = Router::new()
             .route("/livez", get(health::live))
             .route("/readyz", get(health::ready))
             .with_state(site);
+        guard.around(open, guarded)
+    }
+
+    /// The routes for tables, without any silo.
+    fn dashboard(self, dashboard: Dashboard) -> Router {
+        let page = dashboard.page(self.secure);
+        let open = Router::new()
+            .route("/livez", get(async || "live\n"))
+            .route("/readyz", get(async || "ready\n"));
+        let guard = Guard::new(self.names, self.token, self.secure);
+        guard.around(open, page.routes())
+    }
+}
+
+impl Guard {
+    /// Routes for everybody, and routes for those who may ask.
+    fn around(self, mut open: Router, guarded: Router) -> Router {
+        let guard = Arc::new(self);
         if guard.needs_token() {
             let login = get(login::form).post(login::submit);
             open = open.route("/login", login.with_state(guard.clone()));
         }
-        guarded = guarded.layer(from_fn_with_state(guard, guard::check));
+        let guarded = guarded.layer(from_fn_with_state(guard, guard::check));
         open.merge(guarded).layer(map_response(guard::headers))
     }
 }

@@ -23,7 +23,7 @@ use tower::ServiceExt as _;
 
 use super::answer::{Problem, text};
 use super::stalled::Stalled;
-use super::{Exporter, HttpError, MAX_STREAMS, Options, ServerTls, guard};
+use super::{Dashboard, Exporter, HttpError, MAX_STREAMS, Options, ServerTls, guard};
 use crate::Silo;
 
 /// At most so many connections; more are closed at once.
@@ -77,6 +77,7 @@ impl Server {
         tls: Option<ServerTls>,
     ) -> Result<Self, HttpError> {
         options.streams = Some(super::streams());
+        options.page = true;
         let bind = |source| HttpError::Bind { address, source };
         let system = |e: std::io::Error| HttpError::System(e.to_string());
         let tls = match tls {
@@ -133,11 +134,25 @@ impl Server {
         self.address
     }
 
+    /// Whether clients speak TLS with it.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.options.secure
+    }
+
     /// Shows this silo from now on; only the first call does something. The server does not keep the
     /// silo running.
     pub fn show(&self, silo: &Silo) {
         let _entered = self.runtime.enter();
         let router = self.options.clone().router(silo).fallback(nowhere);
+        let _ = self.shown.set(router);
+    }
+
+    /// Shows tables from now on, without any silo: the page, and what it is made of. Only the first
+    /// call of this and of [`show`](Self::show) does something.
+    pub fn show_dashboard(&self, dashboard: Dashboard) {
+        let _entered = self.runtime.enter();
+        let router = self.options.clone().dashboard(dashboard).fallback(nowhere);
         let _ = self.shown.set(router);
     }
 }
@@ -178,9 +193,11 @@ fn outer(shown: Arc<OnceLock<Router>>) -> Router {
 }
 
 async fn pass(State(shown): State<Arc<OnceLock<Router>>>, request: Request) -> Response {
-    let is_login = request.uri().path() == "/login";
+    // A dashboard that allows changes has routes below `/act/`.
+    let path = request.uri().path();
+    let may_write = path == "/login" || path.starts_with("/act/");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads && !is_login {
+    if !reads && !may_write {
         return Problem::method_not_allowed().into_response();
     }
     match shown.get() {

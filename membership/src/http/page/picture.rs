@@ -1,0 +1,200 @@
+//! What the page shows of a cluster: the rows as of one moment, and which of them need a person.
+
+use std::time::Duration;
+
+use membership_core::{
+    CauseOfDeath, ClusterView, Heartbeats, MembershipEntry, SharedSettings, SiloStatus, Snapshot,
+    WallTime,
+};
+
+use super::words::{ago, count, span};
+
+/// The rows as of one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Picture {
+    pub(super) snapshot: Snapshot,
+    /// None where they are not known: a silo does not read those of others.
+    pub(super) heartbeats: Option<Heartbeats>,
+    /// By this process's clock.
+    pub(super) now: WallTime,
+}
+
+/// How much a row needs a person; the worst first. `membership status` orders by it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Concern {
+    /// Alive, and others have voted against it.
+    Suspected,
+    /// Declared dead by the others, or by a person, within the last hour.
+    Lost,
+    /// Alive, and its heartbeat is old.
+    Stale,
+    /// It is about to become Active, or to leave.
+    Changing,
+    Fine,
+    /// It left, a newer process took its address, or its death is old.
+    Gone,
+}
+
+impl Concern {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Suspected => "suspected",
+            Self::Lost => "lost",
+            Self::Stale => "stale",
+            Self::Changing => "changing",
+            Self::Fine => "fine",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// For how long a death stands out.
+pub(super) const LATELY: Duration = Duration::from_secs(3600);
+
+impl Picture {
+    pub(super) fn view(&self) -> ClusterView {
+        ClusterView::new(self.snapshot.clone())
+    }
+
+    /// The shared settings as silos follow them: forced into their ranges.
+    pub(super) fn settings(&self) -> SharedSettings {
+        self.snapshot.version_row.settings.workable()
+    }
+
+    /// How long ago a silo wrote its last heartbeat, or started if it wrote none, by its clock and
+    /// this one.
+    pub(super) fn silence(&self, entry: &MembershipEntry) -> Option<Duration> {
+        let heartbeats = self.heartbeats.as_ref()?;
+        let last = heartbeats.silos.get(&entry.address);
+        Some(self.now.since(last.map_or(entry.start_time, |h| h.at)))
+    }
+
+    /// Whether a silo that should be alive has been silent for so long that others will call it
+    /// stale. A hint for people, because it compares clocks.
+    pub(super) fn seems_stale(&self, entry: &MembershipEntry) -> bool {
+        let silence = self.silence(entry);
+        entry.status != SiloStatus::Dead && silence.is_some_and(|s| s > self.settings().staleness())
+    }
+
+    pub(super) fn concern(&self, entry: &MembershipEntry) -> Concern {
+        if let (SiloStatus::Dead, Some(death)) = (entry.status, &entry.death) {
+            let by_others = matches!(
+                death.cause,
+                CauseOfDeath::Voted | CauseOfDeath::Stuck | CauseOfDeath::Evicted { .. }
+            );
+            return match by_others && self.now.since(death.at) < LATELY {
+                true => Concern::Lost,
+                false => Concern::Gone,
+            };
+        }
+        let expiration = self.settings().death_vote_expiration;
+        let fresh = |at| self.now.since(at) <= expiration;
+        match entry.status {
+            SiloStatus::Dead => Concern::Gone,
+            _ if entry.suspicions.iter().any(|vote| fresh(vote.at)) => Concern::Suspected,
+            _ if self.seems_stale(entry) => Concern::Stale,
+            SiloStatus::Active => Concern::Fine,
+            _ => Concern::Changing,
+        }
+    }
+
+    /// The rows, the worst first; equal ones by address.
+    pub(super) fn worst_first(&self) -> Vec<(Concern, &MembershipEntry)> {
+        let rows = self.snapshot.rows.entries();
+        let mut rows: Vec<_> = rows.map(|entry| (self.concern(entry), entry)).collect();
+        rows.sort_by_key(|(concern, entry)| (*concern, entry.address));
+        rows
+    }
+
+    /// `5 Active, 1 Dead · version 17 · leader …`.
+    pub(super) fn summary(&self) -> String {
+        let number = |status| {
+            let rows = self.snapshot.rows.entries();
+            rows.filter(|entry| entry.status == status).count()
+        };
+        let counted = SiloStatus::ALL.map(|status| (number(status), status));
+        let some = counted.into_iter().filter(|(n, _)| *n > 0);
+        let mut parts: Vec<String> = some.map(|(n, status)| format!("{n} {status}")).collect();
+        if parts.is_empty() {
+            parts.push("no silo yet".to_owned());
+        }
+        let damaged = self.snapshot.rows.undecodable().count();
+        if damaged > 0 {
+            parts.push(count(damaged, "damaged row"));
+        }
+        let mut text = format!("{} · version {}", parts.join(", "), self.snapshot.version());
+        if let Some(leader) = self.view().leader() {
+            text.push_str(&format!(" · leader {}", leader.address));
+        }
+        text
+    }
+
+    /// What a person should look at, in sentences; the worst first.
+    pub(super) fn attention(&self) -> Vec<Attention> {
+        let mut found = Vec::new();
+        let mut add = |kind, about: String, text: String| {
+            found.push(Attention { kind, about, text });
+        };
+        let rows = &self.snapshot.rows;
+        for row in rows.undecodable() {
+            let why = row.undecodable().unwrap_or_default();
+            let text = format!("the row cannot be decoded: {why}. Run `membership doctor`");
+            add("damaged", row.key().to_owned(), text);
+        }
+        if self.snapshot.is_as_committed() == Some(false) && rows.undecodable().next().is_none() {
+            let text = format!(
+                "the rows are not those of version {}: somebody changed or removed some without a commit. Run `membership doctor`",
+                self.snapshot.version()
+            );
+            add("changed", String::new(), text);
+        }
+        let (counted, there) = (self.snapshot.version_row.row_count, rows.len() as u64);
+        if counted != there {
+            let text = format!(
+                "the commits so far leave {counted} rows, and the table has {there}. Run `membership doctor`"
+            );
+            add("changed", String::new(), text);
+        }
+        for (concern, entry) in self.worst_first() {
+            let silence = self.silence(entry).map(span).unwrap_or_default();
+            match concern {
+                Concern::Stale => add(
+                    "ghost",
+                    entry.address.to_string(),
+                    format!(
+                        "{}, and has written no heartbeat for {silence}: if its process is gone for good, evict it",
+                        entry.status
+                    ),
+                ),
+                Concern::Changing
+                    if entry.status == SiloStatus::Joining
+                        && self.now.since(entry.start_time)
+                            > self.settings().max_join_attempt_time =>
+                {
+                    let since = ago(entry.start_time, self.now);
+                    let text = format!("Joining, and started {since}: see its log");
+                    add("stuck", entry.address.to_string(), text);
+                }
+                _ => {}
+            }
+        }
+        let keys = self.snapshot.version_row.core.cluster_keys();
+        if keys.are_in_rotation() {
+            let text = format!(
+                "{} cluster keys: a rotation is unfinished; end it with `membership settings rotate-key --finish`",
+                keys.len()
+            );
+            add("rotation", String::new(), text);
+        }
+        found
+    }
+}
+
+/// Something that a person should look at.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(super) struct Attention {
+    pub(super) kind: &'static str,
+    /// A silo or the key of a row; empty if it is about the table.
+    pub(super) about: String,
+    pub(super) text: String,
+}
