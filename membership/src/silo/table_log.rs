@@ -46,7 +46,7 @@ pub struct TableLog {
 }
 
 impl TableLog {
-    /// The state changed, because of this error.
+    /// The state changed, because of this error, or is the same as before.
     pub fn changed(
         &mut self,
         state: TableState,
@@ -54,7 +54,7 @@ impl TableLog {
         now: MonoTime,
     ) -> Option<TableLine> {
         if state == TableState::Available {
-            self.available_since = Some(now);
+            self.available_since.get_or_insert(now);
             return None;
         }
         self.available_since = None;
@@ -110,6 +110,12 @@ mod tests {
         assert_eq!(log.tick(at(211)), Some(TableLine::Available));
         assert_eq!(log.tick(at(300)), None);
         assert!(log.changed(down, full(), at(301)).is_some());
+        // Who reads again and again may say each time that it worked.
+        for second in 302..312 {
+            log.changed(TableState::Available, None, at(second));
+            assert_eq!(log.tick(at(second)), None, "second {second}");
+        }
+        assert_eq!(log.tick(at(312)), Some(TableLine::Available));
     }
 
     #[test]
