@@ -344,6 +344,18 @@ mod server {
         assert_eq!(keys(&server), NONE);
     }
 
+    /// The suite's longest names are longer than those of this run, whose prefix is another one.
+    #[test]
+    fn the_longest_names_fit() {
+        let Some((_runtime, server)) = start() else {
+            return;
+        };
+        let case = "--case=clusters_with_the_longest_names_are_isolated";
+        let ran = Place::at(server.url(), "default").run(&["conformance", case]);
+        let ran = ran.expect(0);
+        assert!(ran.out.contains("1 passed"), "{ran:?}");
+    }
+
     /// Over this store an address is enough to stage lost answers.
     fn loses_answers(kind: Kind, password: Option<&str>) {
         let Some((_runtime, server)) = start_one(kind, password) else {

@@ -61,6 +61,8 @@ pub(crate) struct Store {
 
 /// The suite searches output for the password: a short one could occur by chance.
 const MIN_SECRET: usize = 8;
+/// How many characters a service may have.
+const LONGEST: usize = 150;
 /// A user that does not exist.
 const UNKNOWN_USER: &str = "membership-conformance-nobody";
 
@@ -130,7 +132,9 @@ impl Store {
         })
     }
 
-    /// This run's name for a cluster of the suite. One-to-one; a name of this run stays as it is.
+    /// This run's name for a cluster of the suite. One-to-one; a name of this run stays as it is. A
+    /// service that would be too long loses characters before its last one, with which the suite fills
+    /// its longest names.
     fn renamed(
         &self,
         cluster: &ClusterName,
@@ -145,6 +149,14 @@ impl Store {
         let service = match cluster.service().strip_prefix(&self.suite_prefix) {
             Some(rest) => format!("{}{rest}", self.service),
             None => format!("{}.{}", self.service, cluster.service()),
+        };
+        let too_many = service.chars().count().saturating_sub(LONGEST);
+        let service: String = match service.char_indices().rev().nth(too_many) {
+            Some((cut, _)) if too_many > 0 => {
+                let last = service.chars().next_back();
+                service[..cut].chars().chain(last).collect()
+            }
+            _ => service,
         };
         let own = ClusterName::new(service, cluster.cluster())?;
         own_names.insert(own.clone());
