@@ -17,7 +17,8 @@ use azure_core::http::{
     Request, RetryOptions, Transport, Url,
 };
 use membership_core::{
-    ClusterName, Heartbeats, Snapshot, TableError, TableErrorKind, TableLimits, VersionToken,
+    ClusterName, Heartbeats, Operation, Snapshot, TableError, TableErrorKind, TableLimits,
+    VersionToken,
 };
 use membership_provider::{
     FullRead, Replaceable, SnapshotCache, install_crypto_provider, read_file,
@@ -339,6 +340,15 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// Runs an operation; its error names it.
+    pub(crate) async fn run<T>(
+        &self,
+        during: Operation,
+        operation: impl Future<Output = Result<T, TableError>>,
+    ) -> Result<T, TableError> {
+        operation.await.map_err(|e| e.during(during))
+    }
+
     /// Sends nothing.
     pub(crate) fn open(config: AzureTableConfig, cluster: ClusterName) -> Result<Self, TableError> {
         Ok(Self {

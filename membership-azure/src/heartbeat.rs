@@ -12,7 +12,7 @@ impl Inner {
     /// # Errors
     /// As
     /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
-    pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+    pub(crate) async fn heartbeat(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let (client, partition) = (&self.client, &self.partition);
         let deadline = client.deadline();
         let (row_key, properties) = match write {

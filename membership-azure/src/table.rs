@@ -3,13 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
-    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
-    SiloAddress, TableError, TableLimits, VersionToken,
-};
-use membership_provider::{Provider, StoreProvider};
+use membership_core::{Baseline, ClusterName, Durability, Guarantees, Recency, TableError};
+use membership_provider::{Provider, StoreProvider, table_over_inner};
 
 use crate::STORE;
 use crate::baseline::AzureBaseline;
@@ -58,57 +53,7 @@ impl AzureTable {
     }
 }
 
-#[async_trait]
-impl MembershipTable for AzureTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let done = self.0.initialize(request).await;
-        done.map_err(|e| e.during(Operation::Initialize))
-    }
-
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        // Reads within one region are linearizable: a barrier adds nothing.
-        let read = self.0.read(request).await;
-        read.map_err(|e| e.during(Operation::Read).of_a_read())
-    }
-
-    async fn read_row(
-        &self,
-        silo: &SiloAddress,
-        known: Option<&VersionToken>,
-    ) -> Result<RowRead, TableError> {
-        let read = self.0.read_row(silo, known).await;
-        read.map_err(|e| e.during(Operation::ReadRow).of_a_read())
-    }
-
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        request.validate(&LIMITS, STORE)?;
-        let done = self.0.commit(request).await;
-        done.map_err(|e| e.during(Operation::Commit).of_commit(request.attempt))
-    }
-
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        write.validate(STORE)?;
-        let written = self.0.update_i_am_alive(write).await;
-        written.map_err(|e| e.during(Operation::UpdateIAmAlive))
-    }
-
-    async fn delete(&self) -> Result<(), TableError> {
-        let deleted = self.0.delete().await;
-        deleted.map_err(|e| e.during(Operation::Delete))
-    }
-
-    fn limits(&self) -> TableLimits {
-        LIMITS
-    }
-
+table_over_inner!(AzureTable, STORE, LIMITS, {
     fn guarantees(&self) -> Guarantees {
         Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
@@ -117,4 +62,4 @@ impl MembershipTable for AzureTable {
         let client = Arc::clone(&self.0.client);
         Some(Box::new(AzureBaseline::new(client)))
     }
-}
+});

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use membership_core::{
-    ClusterName, Durability, Snapshot, TableError, TableErrorKind, TableLimits, VersionToken,
+    ClusterName, Durability, Operation, Snapshot, TableError, TableErrorKind, TableLimits,
+    VersionToken,
 };
 use membership_provider::{Credentials, SnapshotCache};
 use scylla::client::PoolSize;
@@ -423,6 +424,15 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// Runs an operation; its error names it.
+    pub(crate) async fn run<T>(
+        &self,
+        during: Operation,
+        operation: impl Future<Output = Result<T, TableError>>,
+    ) -> Result<T, TableError> {
+        operation.await.map_err(|e| e.during(during))
+    }
+
     /// Connects.
     pub(crate) async fn connect(
         config: CassandraConfig,

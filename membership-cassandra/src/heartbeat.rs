@@ -20,7 +20,7 @@ use membership_core::{HeartbeatWrite, TableError};
 use scylla::value::{CqlValue, MaybeUnset};
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, Inner};
 use crate::codec::{self, Value, text};
 use crate::keys::CELL;
 use crate::statements::Statements;
@@ -53,11 +53,17 @@ fn bound(at: i64) -> Value {
     MaybeUnset::Set(Some(CqlValue::BigInt(at)))
 }
 
-impl Client {
+impl Inner {
     /// # Errors
     /// As
     /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
-    pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+    pub(crate) async fn heartbeat(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+        self.client.heartbeat(write).await
+    }
+}
+
+impl Client {
+    async fn heartbeat(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let cluster = text(&self.cluster);
         let deadline = self.deadline();
         let (key, content, at) = match write {

@@ -71,9 +71,14 @@ impl Inner {
         Ok(inner)
     }
 
-    /// The error of an operation, with its name and the servers'.
-    pub(crate) fn during(&self, operation: Operation, e: TableError) -> TableError {
-        e.during(operation).at(self.client.at())
+    /// Runs an operation; its error names it, and the servers.
+    pub(crate) async fn run<T>(
+        &self,
+        during: Operation,
+        operation: impl Future<Output = Result<T, TableError>>,
+    ) -> Result<T, TableError> {
+        let answer = operation.await;
+        answer.map_err(|e| e.during(during).at(self.client.at()))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use membership_core::{ConnectionString, TableError};
 use membership_provider::{Endpoint, Timeouts, TlsFiles, hidden, http, read_file};
@@ -198,21 +197,7 @@ impl ConsulConfig {
         self
     }
 
-    /// How long one operation may take, with all its requests and connecting: 10 ms to 1 h.
-    /// Default: that of [`Timeouts`].
-    #[must_use]
-    pub fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.set_operation(timeout);
-        self
-    }
-
-    /// How long it may take to make one connection: 10 ms to 1 h. Default: that of [`Timeouts`]. An
-    /// existing client keeps its own.
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.set_connect(timeout);
-        self
-    }
+    membership_provider::timeout_methods!();
 
     /// The script for an operator: the policy of the silos' token, in HCL, for
     /// `consul acl policy create -rules -`. (Consul needs no tables.)
@@ -404,6 +389,8 @@ impl fmt::Debug for ConsulConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use conformance_tests::helpers::urls_are_refused;
 

@@ -125,9 +125,14 @@ impl Inner {
         advised.at(e.place().map_or_else(|| self.client.at(), str::to_owned))
     }
 
-    /// The error of an operation, with its name and a member's.
-    pub(crate) fn during(&self, operation: Operation, e: TableError) -> TableError {
-        e.during(operation).at(self.client.at())
+    /// Runs an operation; its error names it, and a member.
+    pub(crate) async fn run<T>(
+        &self,
+        during: Operation,
+        operation: impl Future<Output = Result<T, TableError>>,
+    ) -> Result<T, TableError> {
+        let answer = operation.await;
+        answer.map_err(|e| e.during(during).at(self.client.at()))
     }
 
     /// Sends a transaction; returns whether its comparisons held, and what it found.

@@ -23,13 +23,6 @@ impl Inner {
         &self,
         request: &CommitRequest,
     ) -> Result<CommitOutcome, TableError> {
-        request.validate(&LIMITS, STORE)?;
-        self.commit_once(request)
-            .await
-            .map_err(|e| e.of_commit(request.attempt))
-    }
-
-    async fn commit_once(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let command = self.commands.commit(request, LIMITS.rows)?;
         // MongoDB has no fields without a name, and no row has an empty key.
         let possible = request

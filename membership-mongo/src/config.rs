@@ -241,20 +241,7 @@ impl MongoConfig {
         self
     }
 
-    /// The time of one operation, including finding the primary: 10 ms to 1 h. Default: that of
-    /// [`Timeouts`].
-    #[must_use]
-    pub fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.set_operation(timeout);
-        self
-    }
-
-    /// The time to open one connection: 10 ms to 1 h. Default: that of [`Timeouts`].
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.set_connect(timeout);
-        self
-    }
+    membership_provider::timeout_methods!();
 
     /// How long the driver looks for a server, and a server waits for others. Shorter than the
     /// operation, because their errors say more.

@@ -3,7 +3,6 @@
 use membership_core::{HeartbeatWrite, TableError};
 use mongodb::bson::Document;
 
-use crate::STORE;
 use crate::client::{ATTEMPTS, Inner};
 use crate::codec;
 use crate::commands::Want;
@@ -13,8 +12,7 @@ impl Inner {
     /// # Errors
     /// As
     /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
-    pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        write.validate(STORE)?;
+    pub(crate) async fn heartbeat(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         for _ in 0..ATTEMPTS {
             if self.write(self.command(write, None)).await?.checked()? > 0 {
                 return Ok(());

@@ -2,13 +2,8 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
-    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
-    SiloAddress, TableError, TableLimits, VersionToken,
-};
-use membership_provider::{Provider, StoreProvider};
+use membership_core::{Baseline, ClusterName, Durability, Guarantees, Recency, TableError};
+use membership_provider::{Provider, StoreProvider, table_over_inner};
 
 use crate::STORE;
 use crate::baseline::MongoBaseline;
@@ -54,54 +49,7 @@ impl MongoTable {
     }
 }
 
-#[async_trait]
-impl MembershipTable for MongoTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.0
-            .run(Operation::Initialize, self.0.initialize(request))
-            .await
-    }
-
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        self.0.run(Operation::Read, self.0.read(request)).await
-    }
-
-    async fn read_row(
-        &self,
-        silo: &SiloAddress,
-        known: Option<&VersionToken>,
-    ) -> Result<RowRead, TableError> {
-        self.0
-            .run(Operation::ReadRow, self.0.read_row(silo, known))
-            .await
-    }
-
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        self.0.run(Operation::Commit, self.0.commit(request)).await
-    }
-
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.0
-            .run(Operation::UpdateIAmAlive, self.0.update_i_am_alive(write))
-            .await
-    }
-
-    async fn delete(&self) -> Result<(), TableError> {
-        self.0.run(Operation::Delete, self.0.delete()).await
-    }
-
-    fn limits(&self) -> TableLimits {
-        LIMITS
-    }
-
+table_over_inner!(MongoTable, STORE, LIMITS, {
     fn guarantees(&self) -> Guarantees {
         match self.0.deployment {
             // Others may have read what its journal does not have yet when it crashes.
@@ -115,4 +63,4 @@ impl MembershipTable for MongoTable {
     fn baseline(&self) -> Option<Box<dyn Baseline>> {
         Some(Box::new(MongoBaseline(Arc::clone(&self.0))))
     }
-}
+});

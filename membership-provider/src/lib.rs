@@ -33,6 +33,7 @@ mod hints;
 mod hosts;
 #[cfg(feature = "http")]
 pub mod http;
+mod options;
 mod provider;
 mod replaceable;
 mod rows;

@@ -2,8 +2,10 @@
 
 /// Implements [`MembershipTable`](membership_core::MembershipTable) for a handle whose field `0` is
 /// what all clones share: it has `cluster`, the operations `initialize`, `read`, `read_row`,
-/// `commit`, `heartbeat` and `delete`, and `during`, which names the operation in an error. Commits
-/// and heartbeats are checked before anything is sent. The other methods follow in braces.
+/// `commit`, `heartbeat` and `delete`, and `run`, which runs each of them and names the operation in
+/// its error. Commits and heartbeats are checked before anything is sent. A table that is not
+/// initialized, and that the caller knows, was replaced; no read is of unknown outcome, and any
+/// failure of a commit that was sent before may be. The other methods follow in braces.
 ///
 /// ```ignore
 /// membership_provider::table_over_inner!(MyTable, STORE, LIMITS, {
@@ -33,13 +35,17 @@ macro_rules! table_over_inner {
                 }
 
                 async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-                    let done = self.0.initialize(request).await;
-                    done.map_err(|e| self.0.during(Operation::Initialize, e))
+                    let done = self.0.initialize(request);
+                    self.0.run(Operation::Initialize, done).await
                 }
 
                 async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-                    let answer = self.0.read(request).await;
-                    answer.map_err(|e| self.0.during(Operation::Read, e))
+                    let read = async {
+                        let answer = self.0.read(request).await;
+                        let known = request.known.as_ref();
+                        answer.map_err(|e| $crate::gone_since(e, known).of_a_read())
+                    };
+                    self.0.run(Operation::Read, read).await
                 }
 
                 async fn read_row(
@@ -47,26 +53,31 @@ macro_rules! table_over_inner {
                     silo: &SiloAddress,
                     known: Option<&VersionToken>,
                 ) -> Result<RowRead, TableError> {
-                    let row = self.0.read_row(silo, known).await;
-                    row.map_err(|e| self.0.during(Operation::ReadRow, e))
+                    let read = async {
+                        let row = self.0.read_row(silo, known).await;
+                        row.map_err(|e| $crate::gone_since(e, known).of_a_read())
+                    };
+                    self.0.run(Operation::ReadRow, read).await
                 }
 
                 async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
                     request.validate(&$limits, $store)?;
-                    let outcome = self.0.commit(request).await;
-                    let during = |e| self.0.during(Operation::Commit, e);
-                    outcome.map_err(|e| during(e).of_commit(request.attempt))
+                    let commit = async {
+                        let outcome = self.0.commit(request).await;
+                        outcome.map_err(|e| $crate::gone_since(e, Some(&request.expected)))
+                    };
+                    let outcome = self.0.run(Operation::Commit, commit).await;
+                    outcome.map_err(|e| e.of_commit(request.attempt))
                 }
 
                 async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
                     write.validate($store)?;
-                    let done = self.0.heartbeat(write).await;
-                    done.map_err(|e| self.0.during(Operation::UpdateIAmAlive, e))
+                    let done = self.0.heartbeat(write);
+                    self.0.run(Operation::UpdateIAmAlive, done).await
                 }
 
                 async fn delete(&self) -> Result<(), TableError> {
-                    let done = self.0.delete().await;
-                    done.map_err(|e| self.0.during(Operation::Delete, e))
+                    self.0.run(Operation::Delete, self.0.delete()).await
                 }
 
                 fn limits(&self) -> TableLimits {

@@ -1,7 +1,6 @@
 //! Options and connection strings. Nothing here uses the network.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use membership_core::{ConnectionOption, ConnectionString, Durability, TableError};
@@ -280,26 +279,7 @@ impl RedisConfig {
         self
     }
 
-    /// A PEM file with the certificates to trust instead of the system's.
-    #[must_use]
-    pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_files.ca = Some(path.into());
-        self
-    }
-
-    /// A PEM file with this client's certificate; needs [`tls_key_file`](Self::tls_key_file) too.
-    #[must_use]
-    pub fn tls_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_files.certificate = Some(path.into());
-        self
-    }
-
-    /// A PEM file with the private key of that certificate.
-    #[must_use]
-    pub fn tls_key_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_files.key = Some(path.into());
-        self
-    }
+    membership_provider::tls_file_methods!();
 
     /// What every key and channel begins with: 1 to 64 characters, no braces, spaces or control
     /// characters. Default `membership`.
@@ -309,20 +289,7 @@ impl RedisConfig {
         self
     }
 
-    /// How long one operation may take, connecting included: 10 ms to 1 h. Default: that of
-    /// [`Timeouts`].
-    #[must_use]
-    pub fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.set_operation(timeout);
-        self
-    }
-
-    /// How long it may take to make one connection: 10 ms to 1 h. Default: that of [`Timeouts`].
-    #[must_use]
-    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.set_connect(timeout);
-        self
-    }
+    membership_provider::timeout_methods!();
 
     /// How many replicas must confirm a commit before it counts as committed (`WAIT`). Default 0.
     /// When fewer confirm within [`replica_timeout`](Self::replica_timeout), the outcome of the

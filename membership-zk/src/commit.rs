@@ -50,17 +50,11 @@ impl Inner {
         &self,
         request: &CommitRequest,
     ) -> Result<CommitOutcome, TableError> {
-        request.validate(&LIMITS, STORE)?;
         let mut keys = request.changes.iter().map(RowChange::key);
         if let Some(key) = keys.find(|key| !is_key(key)) {
             let e = error(Kind::InvalidRequest, "no znode can have this name");
             return Err(e.with_key(key));
         }
-        let outcome = self.commit_once(request).await;
-        outcome.map_err(|e| e.of_commit(request.attempt))
-    }
-
-    async fn commit_once(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let session = self.client.session().await?;
         let mut base = match self.cache.of(&request.expected) {
             Some(seen) => Base {

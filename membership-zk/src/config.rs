@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use membership_core::{ConnectionOption, ConnectionString, TableError, TableErrorKind};
@@ -130,34 +129,14 @@ impl ZkConfig {
     }
 
     /// Whether connections use TLS with checked certificates. Default: no. Needs
-    /// [`tls_ca_file`](Self::tls_ca_file).
+    /// [`tls_ca_file`](Self::tls_ca_file), and by ZooKeeper's default a client's certificate.
     #[must_use]
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls = tls;
         self
     }
 
-    /// A PEM file with the trusted certificates.
-    #[must_use]
-    pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_files.ca = Some(path.into());
-        self
-    }
-
-    /// A PEM file with this client's certificate, which ZooKeeper requires by default; needs
-    /// [`tls_key_file`](Self::tls_key_file) too.
-    #[must_use]
-    pub fn tls_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_files.certificate = Some(path.into());
-        self
-    }
-
-    /// A PEM file with the private key of that certificate.
-    #[must_use]
-    pub fn tls_key_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_files.key = Some(path.into());
-        self
-    }
+    membership_provider::tls_file_methods!();
 
     /// The time of one operation, including connecting: 100 ms to 1 h. Default 5 s.
     #[must_use]

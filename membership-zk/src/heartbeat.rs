@@ -3,7 +3,6 @@
 use membership_core::{HeartbeatWrite, SiloAddress, TableError, TableErrorKind as Kind};
 use zookeeper_client::Error;
 
-use crate::STORE;
 use crate::client::{Inner, Session};
 use crate::error::{error, failed};
 
@@ -11,8 +10,7 @@ impl Inner {
     /// # Errors
     /// As
     /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
-    pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        write.validate(STORE)?;
+    pub(crate) async fn heartbeat(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let session = self.client.session().await?;
         match write {
             HeartbeatWrite::Silo { silo, heartbeat } => {

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
-    HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
-    RowRead, SiloAddress, TableError, TableLimits, VersionToken,
+    Baseline, ClusterName, Durability, Guarantees, HintStream, Recency, TableError,
 };
-use membership_provider::{Provider, StoreProvider};
+use membership_provider::{Provider, StoreProvider, table_over_inner};
 
 use crate::STORE;
 use crate::baseline::ZkBaseline;
@@ -57,59 +54,7 @@ impl ZkTable {
     }
 }
 
-#[async_trait]
-impl MembershipTable for ZkTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let table = &self.0;
-        table
-            .run(Operation::Initialize, table.initialize(request))
-            .await
-    }
-
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let table = &self.0;
-        table.run(Operation::Read, table.read(request)).await
-    }
-
-    async fn read_row(
-        &self,
-        silo: &SiloAddress,
-        known: Option<&VersionToken>,
-    ) -> Result<RowRead, TableError> {
-        let table = &self.0;
-        table
-            .run(Operation::ReadRow, table.read_row(silo, known))
-            .await
-    }
-
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        let table = &self.0;
-        table.run(Operation::Commit, table.commit(request)).await
-    }
-
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        let table = &self.0;
-        table
-            .run(Operation::UpdateIAmAlive, table.update_i_am_alive(write))
-            .await
-    }
-
-    async fn delete(&self) -> Result<(), TableError> {
-        self.0.run(Operation::Delete, self.0.delete()).await
-    }
-
-    fn limits(&self) -> TableLimits {
-        LIMITS
-    }
-
+table_over_inner!(ZkTable, STORE, LIMITS, {
     fn guarantees(&self) -> Guarantees {
         // A follower may be behind the ensemble; a session sees what it has seen.
         Guarantees::new(Recency::MonotonicPerClient, Durability::Kept)
@@ -122,4 +67,4 @@ impl MembershipTable for ZkTable {
     fn baseline(&self) -> Option<Box<dyn Baseline>> {
         Some(Box::new(ZkBaseline(Arc::clone(&self.0))))
     }
-}
+});
