@@ -25,7 +25,7 @@ pub struct Effort {
     /// Writers that compete for the version row. Default 8.
     pub writers: usize,
     /// How long they compete. Default 12 s: longer than one may wait
-    /// ([`LONGEST_WAIT`](crate::contention::LONGEST_WAIT)).
+    /// ([`longest_wait`](crate::contention::longest_wait)).
     pub contention: Duration,
     /// Rows of the table that is read while it changes. Default 200.
     pub busy_rows: usize,

@@ -66,6 +66,7 @@ mod report;
 mod round_trips;
 pub mod servers;
 pub mod silent;
+mod slowness;
 pub mod stand_in;
 mod stop;
 mod suite;

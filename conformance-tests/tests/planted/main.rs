@@ -240,7 +240,7 @@ async fn a_writer_that_starves_is_caught() {
         println!("{bug:?}: {text}");
         assert_eq!(report.failures().count(), usize::from(caught), "{text}");
         assert!(text.contains("waits: median"), "{text}");
-        assert_eq!(text.contains("longer than 10s"), caught, "{text}");
+        assert_eq!(text.contains("(6s on a quiet machine)"), caught, "{text}");
     }
 }
 
