@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "HTTP")]
 pub(crate) struct HttpArgs {
-    /// Where to answer HTTP: /livez, /readyz, /metrics, /api/v1/…; port 0 is any free one. Elsewhere
+    /// Where to answer HTTP: the page /, /livez, /readyz, /metrics, /api/v1/…; port 0 is any free one. Elsewhere
     /// than on loopback it needs --http-token-file and --http-tls-…
     #[arg(long, value_name = "IP:PORT")]
     http: Option<SocketAddr>,
@@ -35,6 +35,12 @@ pub(crate) struct HttpArgs {
 }
 
 impl HttpArgs {
+    /// The same at this address.
+    pub(crate) const fn at(mut self, address: SocketAddr) -> Self {
+        self.http = Some(address);
+        self
+    }
+
     /// Starts the server, if one is asked for. Call it before the silo starts, so that its metrics
     /// are complete.
     pub(crate) fn start(self, insecure: bool) -> Result<Option<Server>, Failure> {

@@ -21,5 +21,7 @@ mod client;
 mod languages;
 #[path = "http/metrics.rs"]
 mod metrics;
+#[path = "http/page.rs"]
+mod page;
 #[path = "http/streams.rs"]
 mod streams;

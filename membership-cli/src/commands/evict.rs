@@ -132,7 +132,7 @@ pub(crate) async fn evict(
 }
 
 /// The user who runs this, for the row: `user@host`.
-fn operator() -> String {
+pub(crate) fn operator() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));

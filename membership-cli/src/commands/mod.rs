@@ -13,6 +13,8 @@ mod cleanup;
 mod completions;
 #[cfg(feature = "conformance")]
 mod conformance;
+#[cfg(feature = "http")]
+mod dashboard;
 mod delete;
 mod demo;
 mod doctor;
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Status(status::Args),
     Watch(watch::Args),
     Top(top::Args),
+    #[cfg(feature = "http")]
+    Dashboard(dashboard::Args),
     Why(why::Args),
     History(history::Args),
     Evict(evict::Args),
@@ -62,6 +66,8 @@ impl Command {
             Self::Status(args) => status::run(args, session).await,
             Self::Watch(args) => watch::run(args, session).await,
             Self::Top(args) => top::run(args, session).await,
+            #[cfg(feature = "http")]
+            Self::Dashboard(args) => dashboard::run(args, session).await,
             Self::Why(args) => why::run(args, session).await,
             Self::History(args) => history::run(args, session).await,
             Self::Evict(args) => evict::run(args, session).await,

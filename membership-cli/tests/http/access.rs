@@ -108,6 +108,11 @@ fn a_token_is_needed_and_a_browser_logs_in_with_it() {
         200
     );
 
+    let page = get(at, "/");
+    assert_eq!(
+        (page.status, page.header("location")),
+        (303, Some("/login"))
+    );
     let form = get(at, "/login");
     assert!(
         form.status == 200 && form.body.contains("name=\"token\""),

@@ -102,6 +102,10 @@ impl Problem {
         )
     }
 
+    pub(super) fn is_unauthorized(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED
+    }
+
     pub(super) fn host(message: impl Into<String>) -> Self {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", message)
     }

@@ -10,7 +10,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 
 use super::answer::Problem;
 use super::login::{self, Sessions};
@@ -120,6 +120,10 @@ pub(super) async fn check(
     let checked = guard.check_host(&request);
     match checked.and_then(|()| guard.check_token(request.headers())) {
         Ok(()) => next.run(request).await,
+        // A person in front of a browser.
+        Err(problem) if problem.is_unauthorized() && request.uri().path() == "/" => {
+            Redirect::to("/login").into_response()
+        }
         Err(problem) => problem.into_response(),
     }
 }
