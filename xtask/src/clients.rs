@@ -19,6 +19,7 @@ const LIBRARY: &str = "silo-membership";
 const NO_STORES: &[&str] = &[
     "default",
     "fuzzing",
+    "http",
     "memory",
     "metrics",
     "mongodb-srv",
