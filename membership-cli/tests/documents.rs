@@ -202,7 +202,7 @@ fn default_timeouts() {
             compared += 1;
         }
     }
-    assert_eq!(compared, 12, "six providers with two timeouts each");
+    assert_eq!(compared, 14, "seven providers with two timeouts each");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn a_silo_that_is_set_up_otherwise_harms_none_and_is_told_what_to_compare() {
     for option in [secret.as_str(), "--insecure"] {
         let mut other = Process::start(&cluster.place, port(), "local", &[option]);
         let (code, err) = other.ends(secs(20));
-        assert_eq!(code, Some(3), "{err}");
+        assert_eq!(code, Some(4), "{err}");
         for part in ["--secret-file", "--insecure", "membership why"] {
             assert!(err.contains(part), "{part}: {err}");
         }

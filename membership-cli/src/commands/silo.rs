@@ -373,6 +373,9 @@ fn in_flags(error: &StartError) -> String {
             dead.cause(),
             dead.silo
         ),
+        StartError::Join(JoinError::VotedOut { silo, .. }) => format!(
+            "{error}. Compare --advertise, --secret-file, --tls-… and --insecure with theirs, and look for a firewall; `membership why {silo}` shows who voted"
+        ),
         other => other.to_string(),
     }
 }
