@@ -9,6 +9,7 @@
 
 mod apt;
 mod archive;
+mod browser;
 mod go;
 mod home;
 mod maven;
@@ -23,6 +24,7 @@ mod wheel;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use browser::{Browser, axe, chromium};
 pub use home::home;
 pub use monitoring::{prometheus, python};
 pub use tools::{missing_for_containers, missing_tools};
@@ -30,7 +32,7 @@ pub use tree::Tree;
 pub use versions::versions;
 
 use crate::kind::Kind;
-use packages::Source;
+use packages::{Recipe, Source};
 
 /// Receives progress: one line per call, without a line end.
 pub type Progress<'a> = &'a dyn Fn(&str);
@@ -76,6 +78,11 @@ pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
         None => format!("{kind}-"),
     };
     newest(home, &prefix, recipe.number)
+}
+
+/// What is not a server has one version.
+fn find_named(home: &Path, name: &str, number: u32) -> Option<Tree> {
+    newest(home, &format!("{name}-"), number)
 }
 
 /// The installed server of this kind. Installs it into this folder if it is missing.
@@ -233,6 +240,39 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
         place.display()
     ));
     Ok(tree)
+}
+
+/// Installs what is not a server: `fill` fills the folder, and gives the version.
+fn installed(
+    home: &Path,
+    name: &str,
+    recipe: &Recipe,
+    progress: Progress<'_>,
+    fill: impl FnOnce(&Path, &Path) -> Result<String, String>,
+) -> Result<Tree, String> {
+    make(home)?;
+    let _lock = lock(home, name, progress)?;
+    // Another process may have installed it meanwhile.
+    if let Some(tree) = find_named(home, name, recipe.number) {
+        return Ok(tree);
+    }
+    let scratch = home.join(format!(".installing-{name}"));
+    remove(&scratch)?;
+    let root = scratch.join("tree");
+    make(&root)?;
+    let made = fill(&scratch, &root).and_then(|version| {
+        for folder in recipe.prune {
+            remove(&root.join(folder))?;
+        }
+        Tree::mark(&root, recipe.number, &version)?;
+        let place = home.join(format!("{name}-{version}"));
+        remove(&place)?;
+        fs::rename(&root, &place)
+            .map_err(|error| format!("{} cannot be made: {error}", place.display()))?;
+        Tree::open(&place).ok_or_else(|| format!("{} is incomplete", place.display()))
+    });
+    remove(&scratch)?;
+    made.map_err(|why| format!("{name} cannot be installed: {why}"))
 }
 
 /// The folder of a version that is not the usual one.

@@ -194,6 +194,8 @@ pub const SHARES: &[Share] = &[
         also: &["launch"],
         ..plain("launcher", "membership-testbed", 105)
     },
+    // The page in a real browser, which installs itself as servers do.
+    plain("browser", "membership-page-tests", 40),
     plain("toy", "membership-toy", 45),
     plain("toy-store", "toy-store", 5),
     plain("xtask", "xtask", 95),
