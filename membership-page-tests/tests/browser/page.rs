@@ -115,6 +115,53 @@ async fn a_silo_shows_the_cluster_as_it_sees_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_says_what_it_does_and_needs_a_yes() {
+    let cluster = Cluster::start(3);
+    let (origin, _dashboard) = cluster.dashboard(&["--allow-changes"]);
+    let evicted = &cluster.silos[1].0;
+    let browser = Chromium::start(&[]).await;
+    browser.open(&origin).await;
+    browser.wait(LIVE).await;
+    let row = format!("#rows tr[data-silo=\"{evicted}\"]");
+    browser
+        .run(&format!("document.querySelector('{row} a.why').click()"))
+        .await;
+    browser
+        .wait("return !document.getElementById('why-evict').hidden")
+        .await;
+    browser
+        .run("document.getElementById('why-evict').click()")
+        .await;
+    browser
+        .wait("return document.getElementById('confirm').open && document.getElementById('confirm-text').textContent.includes('it is alive, and will stop')")
+        .await;
+    let faults = browser.faults().await;
+    assert!(faults.is_empty(), "{faults:#?}");
+    browser
+        .run("document.getElementById('confirm-reason').focus()")
+        .await;
+    browser.press("its disk").await;
+    browser.press(ENTER).await;
+    browser
+        .wait("return document.getElementById('confirm-result').textContent.startsWith('Not confirmed')")
+        .await;
+    browser.picture("evict").await;
+    browser
+        .run("document.getElementById('confirm-yes').focus()")
+        .await;
+    browser.press("yes").await;
+    browser.press(ENTER).await;
+    browser
+        .wait("return document.getElementById('confirm-result').textContent.includes('is Dead (evicted)')")
+        .await;
+    let is_told =
+        format!("return document.querySelector('{row} .note').textContent.includes('its disk')");
+    browser.wait(&is_told).await;
+    browser.is_clean(&origin).await;
+    browser.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_script_it_is_a_table() {
     let cluster = Cluster::start(2);
     let (origin, _dashboard) = cluster.dashboard(&[]);

@@ -115,7 +115,7 @@ export function suspicions(state) {
       made.push(list(votes.slice(0, 40).map(line)));
       if (votes.length > 40) made.push(quiet(`and ${votes.length - 40} more votes`));
     } else made.push(quiet("Nobody suspects anybody."));
-    if (!reach) made.push(quiet("Who does not reach whom is not known: the silos are not asked."));
+    if (!reach) made.push(quiet("Who does not reach whom is not known: the silos are not asked (--ask)."));
     else if (!reach.answered) made.push(quiet("Who does not reach whom is not known: no silo answered."));
     else if (state.silo && !reach.partial.length) made.push(quiet("This silo reaches all that others reach."));
     else if (!reach.partial.length) made.push(quiet(`${count(reach.answered, "silo")} answered; each reaches all that others reach.`));
