@@ -46,11 +46,12 @@ pub(crate) async fn never_logs<T: Send + 'static>(
     let second = tracing::Dispatch::new(CaptureSubscriber(capture.clone()));
     let (mut sender, receiver) = oneshot::channel();
     let thread = move || {
+        // What the runtime itself logs while it is built is not the work's.
+        let built = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         let done = tracing::dispatcher::with_default(&dispatch, || {
-            let runtime = match tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-            {
+            let runtime = match built {
                 Ok(runtime) => runtime,
                 Err(error) => {
                     return Some(Err(Stop::failed(format!(
