@@ -363,8 +363,16 @@ impl Client {
                 topology: &self.topology,
                 since: Instant::now(),
             };
+            // A read of a cluster has time for a second node, if the first one is silent.
+            let again = !request.writes && !repeated && self.topology.is_cluster();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let until = if again {
+                Instant::now() + left / 2
+            } else {
+                deadline
+            };
             let sent = timeout_at(
-                deadline,
+                until,
                 self.send(&connection, request, load, asked.is_some()),
             )
             .await;
@@ -387,6 +395,10 @@ impl Client {
                     // The next operation does not wait for the same server.
                     connection.retire();
                     self.topology.ask_another();
+                    if again {
+                        (repeated, asked) = (true, None);
+                        continue;
+                    }
                     return Err(self.no_answer(request.writes).at(endpoint.to_string()));
                 }
             };

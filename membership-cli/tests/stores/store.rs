@@ -1,6 +1,6 @@
 //! A real server for one test: clusters in it, and the faults that a test can cause.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -127,6 +127,7 @@ impl Store {
                 return Some(keys.to_owned());
             }
             Kind::MongoDb => return Some(self.collections()),
+            Kind::Nats => return Some(self.streams()),
             Kind::Cassandra => return Some(self.keyspaces()),
             // A new server has five znodes of its own.
             Kind::ZooKeeper => {
@@ -303,6 +304,20 @@ impl Store {
             })
             .collect::<Vec<_>>()
             .join("\n")
+    }
+
+    /// The streams of a NATS server, which keep everything that it keeps.
+    fn streams(&self) -> String {
+        let mut connection = TcpStream::connect(self.server.address()).unwrap();
+        let asks = "CONNECT {\"verbose\":false}\r\nSUB answer 1\r\nPUB $JS.API.STREAM.NAMES answer 2\r\n{}\r\n";
+        connection.write_all(asks.as_bytes()).unwrap();
+        let lines = BufReader::new(connection).lines().map_while(Result::ok);
+        let mut answers = lines.filter_map(|l| serde_json::from_str::<serde_json::Value>(&l).ok());
+        let streams = answers
+            .find_map(|answer| answer.get("streams").cloned())
+            .unwrap();
+        let names = streams.as_array().into_iter().flatten();
+        names.map(|name| format!("{name}\n")).collect()
     }
 
     /// All bytes that the server sends until it closes the connection.
