@@ -9,7 +9,7 @@ use membership::{
 };
 use serde_json::json;
 
-use super::chromium::Chromium;
+use super::chromium::{Chromium, most};
 use super::cluster::dashboard;
 
 const HOSTILE: &str =
@@ -61,11 +61,20 @@ async fn a_thousand_rows_are_there_at_once_and_scroll() {
     let drawn = browser
         .run("return Number(document.getElementById('rows').dataset.drawn)")
         .await;
-    assert!(drawn.as_u64().unwrap() <= 500, "drawn in {drawn} ms");
+    let millis = u128::from(drawn.as_u64().unwrap());
+    println!("1,000 rows are drawn in {drawn} ms");
+    assert!(
+        millis <= most(Duration::from_millis(500)).as_millis(),
+        "drawn in {drawn} ms"
+    );
     // Every row anew, in another order.
     let script = "const order = document.getElementById('order'); order.value = 'name'; const began = performance.now(); order.dispatchEvent(new Event('input', {bubbles: true})); document.body.getBoundingClientRect(); return performance.now() - began";
     let took = browser.run(script).await.as_f64().unwrap();
-    assert!(took <= 500.0, "sorted in {took} ms");
+    println!("1,000 rows are sorted in {took} ms");
+    assert!(
+        took <= most(Duration::from_millis(500)).as_secs_f64() * 1000.0,
+        "sorted in {took} ms"
+    );
     browser
         .wait("const rows = document.querySelectorAll('#rows tbody tr'); const last = rows[rows.length - 1]; last.scrollIntoView(); const box = last.getBoundingClientRect(); return box.top >= 0 && box.bottom <= innerHeight")
         .await;

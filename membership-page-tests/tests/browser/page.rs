@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use fantoccini::Locator;
 use serde_json::json;
 
-use super::chromium::{Chromium, DOWN, ENTER, ESCAPE};
+use super::chromium::{Chromium, DOWN, ENTER, ESCAPE, most};
 use super::cluster::Cluster;
 
 const FIVE_ACTIVE: &str =
@@ -22,7 +22,11 @@ async fn five_silos_a_death_and_why() {
     browser.open(&origin).await;
     browser.wait(FIVE_ACTIVE).await;
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(1), "five silos after {took:?}");
+    println!("five silos are shown after {took:?}");
+    assert!(
+        took < most(Duration::from_secs(1)),
+        "five silos after {took:?}"
+    );
     browser.wait(LIVE).await;
     browser.run("window.sameDocument = true").await;
 
