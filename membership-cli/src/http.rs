@@ -1,5 +1,6 @@
 //! `membership silo --http`: who may read the silo over HTTP.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -35,23 +36,37 @@ pub(crate) struct HttpArgs {
 }
 
 impl HttpArgs {
-    /// The same at this address.
-    pub(crate) const fn at(mut self, address: SocketAddr) -> Self {
-        self.http = Some(address);
-        self
-    }
-
     /// Starts the server, if one is asked for. Call it before the silo starts, so that its metrics
     /// are complete.
     pub(crate) fn start(self, insecure: bool) -> Result<Option<Server>, Failure> {
-        let Some(address) = self.http else {
-            return match self.http_tls_cert.is_some() {
-                true => Err(Failure::usage(
-                    "--http-tls-cert and --http-tls-key need --http",
-                )),
-                false => Ok(None),
-            };
-        };
+        match self.http {
+            Some(address) => self.listen([address], insecure).map(Some),
+            None if self.http_tls_cert.is_some() => Err(Failure::usage(
+                "--http-tls-cert and --http-tls-key need --http",
+            )),
+            None => Ok(None),
+        }
+    }
+
+    /// Starts the server at the address asked for, or else at the first of these that nobody has.
+    pub(crate) fn start_at_first(
+        self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        insecure: bool,
+    ) -> Result<Server, Failure> {
+        match self.http {
+            Some(address) => self.listen([address], insecure),
+            None => self.listen(addresses, insecure),
+        }
+    }
+
+    /// Tries one address after the other: to look whether one is free and to take it later would let
+    /// another process take it in between.
+    fn listen(
+        self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+        insecure: bool,
+    ) -> Result<Server, Failure> {
         let mut options = Options::new().metrics(Exporter::install().map_err(failed)?);
         for name in self.http_name {
             options = options.allow_name(name);
@@ -62,12 +77,29 @@ impl HttpArgs {
         let tls = self.http_tls_cert.zip(self.http_tls_key);
         let tls = tls.map(|(certificate, key)| ServerTls::files(certificate, key));
         let tls = tls.transpose().map_err(failed)?;
-        let server = match insecure || self.http_insecure {
-            true => Server::start_open(address, options, tls),
-            false => Server::start(address, options, tls),
-        };
-        server.map(Some).map_err(failed)
+        let mut taken = None;
+        for address in addresses {
+            let (options, tls) = (options.clone(), tls.clone());
+            let server = match insecure || self.http_insecure {
+                true => Server::start_open(address, options, tls),
+                false => Server::start(address, options, tls),
+            };
+            match server {
+                Err(HttpError::Bind { address, source }) if is_taken(&source) => {
+                    taken = Some(HttpError::Bind { address, source });
+                }
+                server => return server.map_err(failed),
+            }
+        }
+        Err(taken.map_or_else(
+            || Failure::new(Exit::Failed, "there is no address for HTTP"),
+            failed,
+        ))
     }
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
 }
 
 fn failed(error: HttpError) -> Failure {

@@ -1,6 +1,6 @@
 //! `membership dashboard`: a page of one or more tables, without any silo.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use membership::ClusterName;
@@ -92,13 +92,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
 }
 
 fn start(http: HttpArgs, insecure: bool) -> Result<Server, Failure> {
-    if let Some(server) = http.clone().start(insecure)? {
-        return Ok(server);
-    }
-    let mut addresses = (PORT..PORT + PORTS).map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    let free = addresses.find(|address| TcpListener::bind(address).is_ok());
-    // Any, if all of these are taken, or this one is taken meanwhile.
-    let free = free.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
-    let server = http.at(free).start(insecure)?;
-    server.ok_or_else(|| Failure::new(Exit::Failed, "there is no address for the page"))
+    // Any, if all of these are taken.
+    let ports = (PORT..PORT + PORTS).chain([0]);
+    let addresses = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    http.start_at_first(addresses, insecure)
 }
