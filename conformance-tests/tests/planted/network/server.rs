@@ -13,7 +13,7 @@ use membership_core::{
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 #[derive(Clone)]
@@ -48,7 +48,7 @@ pub struct Server {
     pub names: AtomicU64,
     commits: broadcast::Sender<ClusterName>,
     pub address: SocketAddr,
-    running: Mutex<Option<JoinHandle<()>>>,
+    running: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
 
 fn listen(address: SocketAddr) -> TcpListener {
@@ -76,22 +76,29 @@ impl Server {
 
     fn run(self: &Arc<Self>, listener: TcpListener) {
         let server = Arc::downgrade(self);
+        let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut clients = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                let Some(server) = server.upgrade() else {
-                    return;
+            loop {
+                let client = tokio::select! {
+                    _ = &mut stopped => break,
+                    accepted = listener.accept() => accepted,
+                };
+                let (Ok((client, _)), Some(server)) = (client, server.upgrade()) else {
+                    break;
                 };
                 clients.spawn(async move { server.serve(client).await });
             }
+            // A client whose task is only told to end may still get an answer from another thread.
+            clients.shutdown().await;
         });
-        *self.running.lock().unwrap() = Some(task);
+        *self.running.lock().unwrap() = Some((stop, task));
     }
 
     pub async fn stop(&self) {
         let running = self.running.lock().unwrap().take();
-        if let Some(task) = running {
-            task.abort();
+        if let Some((stop, task)) = running {
+            drop(stop);
             let _ = task.await;
         }
     }
@@ -175,7 +182,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(task) = self.running.get_mut().unwrap().take() {
+        if let Some((_, task)) = self.running.get_mut().unwrap().take() {
             task.abort();
         }
     }
