@@ -68,7 +68,7 @@ impl MssqlTokenSource for TokenFile {
 /// use std::time::Duration;
 /// use membership_sql::MssqlConfig;
 ///
-/// let url = "mssql://silo:secret@db.example/app?tls_ca=/etc/ca.pem&operation_timeout=3s";
+/// let url = "mssql://silo:secret@db.example/app?operation_timeout=3s";
 /// let config = MssqlConfig::from_url(url)?;
 /// assert!(!format!("{config:?}").contains("secret"));
 /// // For a user who may create tables:
