@@ -28,6 +28,9 @@ struct Contact {
     since: MonoTime,
     /// The time of the next attempt, and the wait before it.
     next: (MonoTime, Duration),
+    /// Whether there was an attempt. In the first, the silo is only asked to dial back, which shows
+    /// both directions; in later ones it is probed first, so that reports can tell them apart.
+    again: bool,
     error: Option<String>,
     /// How often in a row its machine has refused a connection.
     refused: u32,
@@ -58,21 +61,28 @@ impl Contacts {
     }
 
     /// Handles the answer to a probe. Returns true when the probe was one of a contact.
-    pub(crate) fn on_ack(&mut self, from: SiloAddress, nonce: u64) -> bool {
-        match self.all.get_mut(&from).filter(|c| c.nonce == nonce) {
-            Some(contact) => {
-                contact.answers = true;
-                contact.refused = 0;
-                true
-            }
-            None => false,
+    pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
+        let Some(contact) = self.all.get_mut(&from).filter(|c| c.nonce == nonce) else {
+            return false;
+        };
+        if !contact.answers && !contact.dials {
+            ask_to_dial(ctx, from, nonce);
         }
+        contact.answers = true;
+        contact.refused = 0;
+        true
     }
 
-    pub(crate) fn on_dial_back(&mut self, from: SiloAddress, nonce: u64) {
-        if let Some(contact) = self.all.get_mut(&from).filter(|c| c.nonce == nonce) {
-            contact.dials = true;
-        }
+    /// Handles the answer to a request to dial this silo: each reaches the other. Returns true when
+    /// it belongs to a contact.
+    pub(crate) fn on_dial_back(&mut self, from: SiloAddress, nonce: u64) -> bool {
+        let Some(contact) = self.all.get_mut(&from).filter(|c| c.nonce == nonce) else {
+            return false;
+        };
+        contact.answers = true;
+        contact.dials = true;
+        contact.refused = 0;
+        true
     }
 
     pub(crate) fn on_send_failed(&mut self, to: SocketAddr, reason: &str, refused: bool) {
@@ -227,6 +237,7 @@ impl Contacts {
                 nonce,
                 since: now,
                 next: (now, retry / 2),
+                again: false,
                 error: None,
                 refused: 0,
             });
@@ -237,16 +248,13 @@ impl Contacts {
             contact.next = (now + wait, wait);
             // A silo that answers is dialled as well: it is not stale while it answers, and the
             // join waits until it reaches this silo.
-            let (nonce, dials) = (contact.nonce, contact.dials);
-            ctx.send_to(silo, Message::Probe { nonce });
-            if !dials {
-                ctx.send_to(
-                    silo,
-                    Message::DialMe {
-                        nonce,
-                        endpoint: ctx.identity.advertise,
-                    },
-                );
+            let again = std::mem::replace(&mut contact.again, true);
+            let (nonce, asks) = (contact.nonce, contact.answers || !again);
+            if again {
+                ctx.send_to(silo, Message::Probe { nonce });
+            }
+            if asks && !contact.dials {
+                ask_to_dial(ctx, silo, nonce);
             }
         }
     }
@@ -277,4 +285,10 @@ impl Contacts {
             })
             .collect()
     }
+}
+
+/// Asks a silo to dial the advertised address of this one.
+fn ask_to_dial(ctx: &mut Ctx, silo: SiloAddress, nonce: u64) {
+    let endpoint = ctx.identity.advertise;
+    ctx.send_to(silo, Message::DialMe { nonce, endpoint });
 }

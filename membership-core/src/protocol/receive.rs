@@ -179,7 +179,11 @@ impl Protocol {
                         .hold(self.ctx.mono(), from, header.instance, *nonce);
                 }
             }
-            Message::DialBack { nonce } => self.joiner.contacts.on_dial_back(from, *nonce),
+            Message::DialBack { nonce } => {
+                if self.joiner.contacts.on_dial_back(from, *nonce) {
+                    self.contact_answers(from);
+                }
+            }
             Message::AskDelta { table_id, have } => {
                 if !self.ctx.suspended {
                     self.disseminator
@@ -245,17 +249,21 @@ impl Protocol {
         if self.prober.on_ack(&mut self.ctx, from, nonce) {
             return self.answers(from);
         }
-        if self.joiner.contacts.on_ack(from, nonce) {
-            // A silo that answers is not stale, whatever its heartbeat shows, and two-way contact
-            // with it is required (invariant P9). The nonce of a contact stays the same, so the
-            // answer may belong to an old question and does not show when that was sent.
-            return self.prober.on_evidence(&self.ctx, from, MonoTime::ZERO);
+        if self.joiner.contacts.on_ack(&mut self.ctx, from, nonce) {
+            return self.contact_answers(from);
         }
         if let Some(asked) = self.answerer.on_ack(from, nonce) {
             self.hears(from, asked);
         } else if self.roll_call.standoff.on_ack(from, nonce) {
             self.hears(from, self.ctx.mono());
         }
+    }
+
+    /// A silo answered an attempt of the join: it is not stale, whatever its heartbeat shows, and
+    /// two-way contact with it is required (invariant P9). The nonce of a contact stays the same, so
+    /// the answer may belong to an old question and does not show when that was sent.
+    fn contact_answers(&mut self, from: SiloAddress) {
+        self.prober.on_evidence(&self.ctx, from, MonoTime::ZERO);
     }
 
     /// The protocol of a silo answered a question that was sent at `asked`: it is alive.

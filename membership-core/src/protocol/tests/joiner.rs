@@ -287,14 +287,30 @@ fn contact_is_needed_both_ways_also_with_an_old_heartbeat() {
     assert!(contacts.lacks_any(&ctx, &passed));
     assert_eq!(required.len(), 2, "nobody was even asked yet");
     contacts.try_again(&mut ctx, &required, secs(1));
-    for (to, message) in sent(&mut ctx) {
+    let first = sent(&mut ctx);
+    let is_request = |m: &Message| matches!(m, Message::DialMe { .. });
+    assert!(
+        first.len() == 2 && first.iter().all(|(_, m)| is_request(m)),
+        "one message each: the answer shows both directions"
+    );
+    pass_time(&mut ctx, secs(1));
+    contacts.try_again(&mut ctx, &required, secs(1));
+    let second = sent(&mut ctx);
+    assert_eq!(second.len(), 2, "who does not answer is only probed");
+    for (to, message) in second {
         if let (Some(to), Message::Probe { nonce }) = (to, message)
             && to == silo(2)
         {
-            assert!(!contacts.on_ack(silo(3), nonce), "another silo's nonce");
-            assert!(contacts.on_ack(silo(2), nonce));
+            let ctx = &mut ctx;
+            assert!(!contacts.on_ack(ctx, silo(3), nonce), "of another silo");
+            assert!(contacts.on_ack(ctx, silo(2), nonce));
         }
     }
+    let asked = sent(&mut ctx);
+    assert!(
+        asked.len() == 1 && is_request(&asked[0].1),
+        "and asked to dial as soon as it does"
+    );
     pass_time(&mut ctx, secs(15));
     let required = contacts.required(&ctx, &passed);
     assert!(
@@ -324,7 +340,8 @@ fn contact_is_needed_both_ways_also_with_an_old_heartbeat() {
     let Message::Probe { nonce } = again[0].1 else {
         panic!()
     };
-    contacts.on_dial_back(silo(2), nonce);
+    assert!(!contacts.on_dial_back(silo(3), nonce), "of another silo");
+    assert!(contacts.on_dial_back(silo(2), nonce));
     assert_eq!(
         (contacts.unreached(&required).len(), contacts.both_ways()),
         (0, vec![silo(2)])
