@@ -16,8 +16,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 ///
 /// A silo is alone in being unreachable if no other Active silo, and not the joining one, reaches
 /// it, and all of them reach each other. A silo that pauses again and again, so that it never runs
-/// for two failure windows in the first or the second half of that time, is not well enough to say
-/// whom it reaches: then the unreachable one is not alone. The check does not judge a joining silo while the set of Active silos changes, or while
+/// for two failure windows in the second half of that time, is not well enough to say whom it
+/// reaches: then the unreachable one is not alone. The check does not judge a joining silo while the set of Active silos changes, or while
 /// anybody has trouble with the table: both delay a join, too.
 #[derive(Debug, Default)]
 pub struct BlockedJoins {
@@ -102,12 +102,7 @@ impl BlockedJoins {
                 };
                 let mut judges = active(table).map(|e| e.address).chain([*joiner]);
                 let half = from + waited / 2;
-                let well = |silo| {
-                    let in_both = || {
-                        truth.could_judge(&silo, from, half) && truth.could_judge(&silo, half, now)
-                    };
-                    silo == alone || in_both()
-                };
+                let well = |silo| silo == alone || truth.could_judge(&silo, half, now);
                 if waited == most && !judges.all(well) {
                     break;
                 }
