@@ -527,7 +527,10 @@ impl RollCall {
         };
         ctx.observe(Observation::RollCallEnded { result });
         let reached = running.here.len() + 1;
-        let quorum = reached * 2 > running.asked.len() + 1;
+        // Who writes no heartbeats either will not answer: that changes nothing for the others.
+        let silent = running.asked.difference(&running.here);
+        let gone = silent.filter(|s| with.expiry(s) == Expiry::Stale).count();
+        let quorum = reached * 2 > running.asked.len() - gone + 1;
         let wait = self
             .standoff
             .after_call(ctx, &kept, reached, quorum, |s| with.expiry(s));
