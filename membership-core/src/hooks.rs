@@ -45,6 +45,8 @@ pub struct ProtocolVariant {
     /// `min([0] + [1] * 2^n, [2])`. `None`: the rule of
     /// [`conflict_backoff`](crate::protocol::conflict_backoff).
     pub conflict_backoff: Option<[Duration; 3]>,
+    /// One silo writes the changes of many: each asks the silo that made the last commit.
+    pub scribe: bool,
 }
 
 impl ProtocolVariant {
@@ -56,6 +58,7 @@ impl ProtocolVariant {
         evidence_of_life: true,
         changes_per_commit: usize::MAX,
         conflict_backoff: None,
+        scribe: false,
     };
 
     /// The bounds of the wait after this many conflicts in a row, if they are not the standard

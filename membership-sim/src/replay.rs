@@ -29,6 +29,9 @@ pub struct Which {
     /// A stranger, former members and one member forge messages, as in the campaign
     #[arg(long)]
     hostile: bool,
+    /// One silo writes the changes of many: an experiment
+    #[arg(long)]
+    scribe: bool,
     /// Steps at which no fault starts, counted from 0
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<u32>,
@@ -41,6 +44,7 @@ impl Which {
             minutes: self.minutes,
             only: self.faults.clone(),
             hostile: self.hostile,
+            scribe: self.scribe,
             skip: self.skip.iter().copied().collect(),
             ..CampaignOptions::default()
         }

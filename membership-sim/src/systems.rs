@@ -23,6 +23,9 @@ pub enum System {
     /// leaves them stopped
     #[value(name = "membership-supervised")]
     Supervised,
+    /// This library with one silo that writes the changes of many (experimental)
+    #[value(name = "membership-scribe")]
+    Scribe,
     /// This library with the behaviour of Microsoft Orleans in 2019
     #[value(name = "orleans-2019")]
     Orleans2019,
@@ -44,6 +47,7 @@ impl System {
         match self {
             Self::Membership => "membership",
             Self::Supervised => "membership, supervised",
+            Self::Scribe => "membership, scribe",
             Self::Orleans2019 => "orleans-2019",
             Self::Orleans2026 => "orleans-2026",
             Self::Foca => "foca",
@@ -54,7 +58,7 @@ impl System {
 
     /// Whether it is this library itself, for which the requirements apply.
     pub const fn is_ours(self) -> bool {
-        matches!(self, Self::Membership | Self::Supervised)
+        matches!(self, Self::Membership | Self::Supervised | Self::Scribe)
     }
 
     /// Whether it has a table.
@@ -96,6 +100,14 @@ impl System {
                 Some((slow, ProtocolVariant::STANDARD))
             }
             Self::Membership | Self::Supervised => Some((lan, ProtocolVariant::STANDARD)),
+            Self::Scribe => {
+                let config = if silos > LARGE { slow } else { lan };
+                let variant = ProtocolVariant {
+                    scribe: true,
+                    ..ProtocolVariant::STANDARD
+                };
+                Some((config, variant))
+            }
             Self::Orleans2019 => {
                 let mut config = lan;
                 config.probe_period = s(10);

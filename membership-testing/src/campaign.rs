@@ -17,8 +17,9 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::{Cluster, Detail, Rng, Stats, Violation};
+use crate::{Cluster, Detail, Rng, Stats, Violation, machine};
 pub use fault::{Fault, ParseFaultError};
+use membership_core::hooks::ProtocolVariant;
 pub use options::{CampaignOptions, replay_command, shrink_command};
 pub use shrink::{Shrunk, shrink};
 
@@ -122,6 +123,14 @@ fn prepare(seed: u64, options: &CampaignOptions) -> Result<Cluster, Violation> {
         .silos(options.silos)
         .config(options.config.clone())
         .detail(detail);
+    let builder = if options.scribe {
+        builder.machines(machine::protocols_of(ProtocolVariant {
+            scribe: true,
+            ..ProtocolVariant::STANDARD
+        }))
+    } else {
+        builder
+    };
     let builder = match options.prepare {
         Some(prepare) => prepare(builder),
         None => builder,

@@ -55,6 +55,8 @@ fn is_rare(body: &Message) -> bool {
             | Message::RollAnswer { .. }
             | Message::RollResult { .. }
             | Message::YouAreDead { .. }
+            | Message::Forward { .. }
+            | Message::Receipt { .. }
     )
 }
 
@@ -131,6 +133,14 @@ fn message(body: &Message, truth: &GroundTruth) -> Option<String> {
         }
         Message::Farewell { version, .. } | Message::YouAreDead { version } => {
             format!("{} at v{version}", body.name())
+        }
+        Message::Forward { changes } => {
+            let changes: Vec<&str> = changes.iter().map(|(_, c)| c.name()).collect();
+            format!("forward: {}", changes.join(", "))
+        }
+        Message::Receipt { changes, waiting } => {
+            let changes: Vec<String> = changes.iter().map(|(_, s)| s.to_string()).collect();
+            format!("receipt: {}; {waiting} wait", changes.join(", "))
         }
         other => other.name().to_owned(),
     })

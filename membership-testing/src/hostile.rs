@@ -8,11 +8,13 @@ use crate::cluster::Cluster;
 use crate::events::Event;
 use crate::ground_truth::ProcessId;
 use crate::rng::Rng;
-use membership_core::protocol::{Finding, Header, Input, LinkId, Message, PeerIdentity};
+use membership_core::protocol::{
+    Finding, Header, Input, LinkId, Message, OwnChange, PeerIdentity, Standing,
+};
 use membership_core::{
     CauseOfDeath, ChangedKeys, ClusterView, CommitId, CommitRecord, CommitRequest, Death, Delta,
-    InstanceId, MembershipEntry, SiloAddress, SiloStatus, Snapshot, TableId, VersionRow,
-    VersionToken, WallTime,
+    InstanceId, IntentId, MembershipEntry, Row, SiloAddress, SiloStatus, Snapshot, TableId,
+    VersionRow, VersionToken, WallTime,
 };
 
 /// The time between two forged messages.
@@ -65,7 +67,7 @@ impl Cluster {
             header.table_id = Some(view.table_id());
             header.version = view.version() + hostile.rng.below(3) as u64;
             header.digest = hostile.rng.next_u64();
-            let body = Arc::new(hostile.body(&view, me));
+            let body = Arc::new(hostile.body(&speaker, &view, me));
             self.stats.forged += 1;
             self.note(
                 victim,
@@ -131,7 +133,7 @@ impl Hostile {
         SiloAddress::new([10, a, b, c].into(), port, u64::from(d) + 1)
     }
 
-    fn body(&mut self, view: &ClusterView, me: SiloAddress) -> Message {
+    fn body(&mut self, speaker: &Speaker, view: &ClusterView, me: SiloAddress) -> Message {
         let members: Vec<_> = view.members().map(|e| e.address).collect();
         let nonce = self.rng.next_u64();
         let silo = self.rng.pick(&members).unwrap_or(me);
@@ -169,7 +171,39 @@ impl Hostile {
             9 => Message::YouAreDead {
                 version: view.version() + nonce % 3,
             },
+            10 => self.forward(speaker, view),
             _ => Message::Delta(Box::new(self.delta(view, me))),
+        }
+    }
+
+    /// A request to write a row or an end, of the speaker or of somebody else, or what pretends to be
+    /// the answer to one.
+    fn forward(&mut self, speaker: &Speaker, view: &ClusterView) -> Message {
+        let id = IntentId::new(self.rng.next_u128());
+        if self.rng.chance(0.3) {
+            let version = view.version() + 1;
+            return Message::Receipt {
+                changes: vec![(id, Standing::Written { version })],
+                waiting: u32::MAX,
+            };
+        }
+        let members: Vec<_> = view.members().map(|e| e.address).collect();
+        let somebody = self.rng.pick(&members).unwrap_or(speaker.silo);
+        let address = if self.rng.chance(0.5) {
+            speaker.silo
+        } else {
+            SiloAddress::at(somebody.endpoint(), somebody.epoch() + 1)
+        };
+        let now = WallTime::from_millis(self.rng.next_u64() >> 20);
+        let row = Row::encode(MembershipEntry::new(address, speaker.instance, now));
+        let change = match self.rng.below(3) {
+            // A member that asks for its own end gets it.
+            0 if speaker.link == LinkId(u64::MAX) => OwnChange::Leave,
+            1 => OwnChange::BecomeActive { contacted: members },
+            _ => OwnChange::Join(row),
+        };
+        Message::Forward {
+            changes: vec![(id, change)],
         }
     }
 

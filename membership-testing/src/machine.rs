@@ -1,6 +1,7 @@
 //! The state machine of a simulated silo: the protocol, or a substitute for it, for example one
 //! with a planted bug that proves a checker.
 
+use membership_core::hooks::{self, ProtocolVariant};
 use membership_core::protocol::{Effect, Input, Protocol, Setup};
 use membership_core::{ClusterView, MonoTime, Now, SiloAddress, SiloStatus};
 
@@ -54,6 +55,11 @@ impl Machine for Protocol {
 /// can wrap them.
 pub type MachineFactory = Box<dyn FnMut(Setup) -> Box<dyn Machine>>;
 
+/// Protocols that differ in this way from the standard one.
+pub(super) fn protocols_of(variant: ProtocolVariant) -> MachineFactory {
+    Box::new(move |setup| Box::new(hooks::protocol(setup, variant)))
+}
+
 pub(super) fn protocols() -> MachineFactory {
     Box::new(|setup| Box::new(Protocol::new(setup)))
 }
@@ -63,21 +69,19 @@ pub(super) fn protocols() -> MachineFactory {
 mod tests {
     use std::time::Duration;
 
-    use membership_core::hooks::{self, Calls, ProtocolVariant};
+    use membership_core::hooks::Calls;
 
     use super::*;
     use crate::{Cluster, Detail, ProcessId};
 
     /// Runs nine silos, crashes one, and returns the trace until the others have removed it.
     fn crash(variant: ProtocolVariant) -> Vec<String> {
-        let machines =
-            move |setup| -> Box<dyn Machine> { Box::new(hooks::protocol(setup, variant)) };
         let builder = Cluster::builder()
             .seed(1)
             .silos(9)
             .detail(Detail::Everything)
             .checks(Vec::new())
-            .machines(Box::new(machines));
+            .machines(protocols_of(variant));
         let mut cluster = builder.build().unwrap();
         cluster.run_for(Duration::from_secs(60)).unwrap();
         cluster.kill(ProcessId(4));

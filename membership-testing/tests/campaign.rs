@@ -419,3 +419,25 @@ fn hostile_peers_change_nothing() {
     let enough = total.forged > 20_000 && total.strange > 8_000 && total.withdrawn > 100;
     assert!(enough, "{total:?}");
 }
+
+/// Seeds of few silos that once broke an invariant: a ghost that nobody asked about again (the first),
+/// and runs that a check misjudged.
+#[test]
+fn few_silos_hold_with_seeds_that_found_something() {
+    let found = [
+        (3, 40_002_016),
+        (3, 40_002_601),
+        (3, 40_000_393),
+        (3, 40_001_105),
+        (4, 40_000_958),
+        (4, 40_001_793),
+    ];
+    for (silos, seed) in found {
+        let options = CampaignOptions {
+            silos,
+            ..CampaignOptions::default()
+        };
+        let ran = campaign::run(seed, &options);
+        assert!(ran.is_ok(), "{silos} silos, seed {seed}: {:?}", ran.err());
+    }
+}

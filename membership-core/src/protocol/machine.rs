@@ -379,6 +379,8 @@ impl Protocol {
                 }
             }
             Timer::Clean => self.cleaner.on_timer(&mut self.ctx, &mut self.writer),
+            Timer::Desk => self.writer.on_desk_timer(&mut self.ctx),
+            Timer::Courier => self.writer.on_courier_timer(&mut self.ctx),
         }
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::forward::{OwnChange, Standing};
 use super::reach::NotReached;
-use crate::{Delta, InstanceId, SiloAddress, TableId};
+use crate::{Delta, InstanceId, IntentId, SiloAddress, TableId};
 
 /// The protocol version of this build, and the oldest that it understands.
 pub const PROTOCOL_VERSION: u16 = 1;
@@ -171,6 +172,22 @@ pub enum Message {
         #[serde(deserialize_with = "bounded")]
         unreached: Vec<NotReached>,
     },
+    /// Asks the receiver to write changes of the sender's own row, in this order, together with those
+    /// of others.
+    Forward {
+        /// The changes, each with the id that its answer names.
+        #[serde(deserialize_with = "bounded")]
+        changes: Vec<(IntentId, OwnChange)>,
+    },
+    /// What has become of forwarded changes: at once, then every half second while they wait, and at
+    /// the end. It proves nothing: the sender of the changes looks at its row.
+    Receipt {
+        /// The changes, by their ids.
+        #[serde(deserialize_with = "bounded")]
+        changes: Vec<(IntentId, Standing)>,
+        /// How many changes wait at the answering silo.
+        waiting: u32,
+    },
 }
 
 /// What an answering silo found of one suspect of a roll call.
@@ -208,7 +225,9 @@ pub struct Consent {
 /// The largest number of silos that one message of a roll call names.
 pub(crate) const MAX_NAMED: usize = 4_096;
 
-fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
+pub(super) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Vec<T>, D::Error> {
     crate::encoding::wire::bounded_by::<MAX_NAMED, T, D>(d)
 }
 
@@ -227,6 +246,8 @@ impl Message {
             Self::RollResult { .. } => "roll-result",
             Self::AskReach { .. } => "ask-reach",
             Self::Reach { .. } => "reach",
+            Self::Forward { .. } => "forward",
+            Self::Receipt { .. } => "receipt",
             Self::DialMe { .. } => "dial-me",
             Self::DialBack { .. } => "dial-back",
             Self::AskDelta { .. } => "ask-delta",

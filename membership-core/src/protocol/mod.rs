@@ -21,7 +21,8 @@
 //! | `reach` | which silos this one does not reach and others do, for people |
 //! | `staleness` | heartbeats that stand still |
 //! | `monitor`, `pause` | the health score; pauses of this process |
-//! | `writer` | reads and commits, one at a time, with retry and back-off |
+//! | `writer` | reads and commits, one at a time, with retry and back-off; for others, too |
+//! | `forward` | what a silo asks another one to write |
 //! | `callers` | silos that asked to be dialled, until their rows are read |
 //! | `heartbeat_writer` | this silo's heartbeat |
 //! | `disseminator`, `distrust` | deltas between silos; members that announced what is not so |
@@ -39,6 +40,7 @@ mod disseminator;
 mod distrust;
 mod estimator;
 mod expense;
+mod forward;
 mod gate;
 mod heartbeat_writer;
 mod io;
@@ -68,6 +70,7 @@ mod upkeep;
 mod voter;
 mod writer;
 
+pub use forward::{OwnChange, Standing};
 #[doc(hidden)]
 pub use gate::Gate;
 pub use io::{CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity};

@@ -1,6 +1,6 @@
 //! The work after every input: votes, the join, commits, probe targets, and publishing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::challenge::BETWEEN_READS;
@@ -23,6 +23,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// This many silos may be challenged because their machines refuse connections.
 const NOT_MANY: usize = 32;
+
+/// The health score above which a silo writes nothing for others.
+const SICK: u8 = 2;
 
 /// Minimum time between two reads that confirm an announced view before others are accused.
 const CONFIRM_PATIENCE: Duration = Duration::from_millis(500);
@@ -78,6 +81,19 @@ impl Protocol {
                 return false;
             }
         }
+        let written = self.writer.written_by_others(&mut self.ctx);
+        if !written.is_empty() {
+            self.settle(written);
+            return true;
+        }
+        if !self.is_fit_to_write() {
+            self.writer.hand_back(&mut self.ctx);
+        }
+        if self.ctx.variant.scribe {
+            let missed = self.prober.missed().chain(self.stale.iter().copied());
+            let suspected: BTreeSet<SiloAddress> = missed.collect();
+            self.writer.forward(&mut self.ctx, &suspected);
+        }
         let can_commit = self.writer.can_commit(&self.ctx);
         let votes = if can_commit {
             self.voter.intents(&mut self.ctx, &self.prober, &input)
@@ -124,6 +140,20 @@ impl Protocol {
         }
         self.settle(outcomes);
         true
+    }
+
+    /// Whether this silo may write the changes of others: it is well, stays, and has the table.
+    pub(super) fn is_fit_to_write(&self) -> bool {
+        let ctx = &self.ctx;
+        ctx.variant.scribe
+            && matches!(ctx.status, SiloStatus::Joining | SiloStatus::Active)
+            && !self.leaver.is_leaving()
+            && !self.joiner.is_failing()
+            && !ctx.suspended
+            && !self.pause.silent
+            && !ctx.table_doubted()
+            && ctx.table.failing_since.is_none()
+            && self.monitor.score() <= SICK
     }
 
     /// Asks the other silos about suspects, and takes what they found.

@@ -63,6 +63,11 @@ impl Protocol {
                 instance,
                 host,
             } => {
+                if *instance == header.instance
+                    && self.writer.on_identity(&mut self.ctx, *nonce, *instance)
+                {
+                    return;
+                }
                 let step = self
                     .joiner
                     .on_identity(&mut self.ctx, *nonce, *instance, *silo, host);
@@ -120,6 +125,15 @@ impl Protocol {
         }
         if delta_of(body).is_some_and(|delta| !self.fits(delta)) {
             return self.drop_message("too_large");
+        }
+        if let Message::Forward { changes } = body {
+            let proven = match peer {
+                PeerIdentity::Proven(instance) => Some(instance),
+                PeerIdentity::Unproven => None,
+            };
+            let fit = self.is_fit_to_write();
+            self.writer
+                .on_forward(&mut self.ctx, (link, header.from), proven, changes, fit);
         }
         self.listen(link, header, body);
         if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {
@@ -213,8 +227,16 @@ impl Protocol {
                     self.heed(header);
                 }
             }
-            // A silo asks nobody for its reach, and its own was told before.
-            Message::Identify { .. }
+            Message::Receipt { changes, waiting } => {
+                let outcomes = self
+                    .writer
+                    .on_receipt(&mut self.ctx, from, changes, *waiting);
+                self.settle(outcomes);
+            }
+            // A silo asks nobody for its reach, and its own was told before; and changes were taken
+            // with the proof of who asks.
+            Message::Forward { .. }
+            | Message::Identify { .. }
             | Message::Identity { .. }
             | Message::AskReach { .. }
             | Message::Reach { .. } => {}
@@ -352,5 +374,6 @@ const fn is_for_newcomers(body: &Message) -> bool {
             | Message::DialMe { .. }
             | Message::DialBack { .. }
             | Message::YouAreDead { .. }
+            | Message::Forward { .. }
     )
 }

@@ -284,6 +284,9 @@ impl Protocol {
     }
 
     fn on_answer(&mut self, intent: &Intent, answer: &Answer) {
+        if self.writer.answer_others(&mut self.ctx, intent.id, answer) {
+            return;
+        }
         if let Action::Suspect { suspect, .. } = &intent.action {
             match answer {
                 Answer::Applied { .. } => {

@@ -35,6 +35,10 @@ pub(crate) enum Timer {
     Leave,
     /// Expired rows may have to be removed.
     Clean,
+    /// Others are told that their changes wait.
+    Desk,
+    /// A silo that was asked to write may have said nothing for too long.
+    Courier,
 }
 
 /// At most a few dozen timers: a list is faster than a tree.

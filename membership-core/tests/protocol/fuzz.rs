@@ -11,14 +11,18 @@ use std::time::Duration;
 
 use self::random::SeededRng;
 use super::*;
+use membership_core::hooks::{self, ProtocolVariant};
 use membership_core::protocol::Protocol;
 use membership_core::protocol::{
     CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity, RequestId,
 };
-use membership_core::protocol::{Consent, Finding, Header, Message, NotReached};
+use membership_core::protocol::{
+    Consent, Finding, Header, Message, NotReached, OwnChange, Standing,
+};
 use membership_core::{
-    ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement,
-    Operation, ReadAnswer, RollCount, RowChange, TableError, TableErrorKind, VersionToken,
+    ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, IntentId,
+    Judgement, Operation, ReadAnswer, RollCount, Row, RowChange, TableError, TableErrorKind,
+    VersionToken,
 };
 
 const MAX: u64 = membership_core::MAX_SAFE_INTEGER;
@@ -68,7 +72,11 @@ impl World {
         table.version_row = Arc::new(row);
         let mut setup = setup();
         setup.seed = seed;
-        let protocol = Protocol::new(setup);
+        let variant = ProtocolVariant {
+            scribe: seed.is_multiple_of(2),
+            ..ProtocolVariant::STANDARD
+        };
+        let protocol = hooks::protocol(setup, variant);
         let now = Now {
             mono: MonoTime::from_nanos(rng.below(1 << 50)),
             wall: rng.wall(),

@@ -48,6 +48,9 @@ pub struct Campaign {
     /// A stranger, former members and one member forge messages of every kind all the time
     #[arg(long)]
     hostile: bool,
+    /// One silo writes the changes of many: an experiment
+    #[arg(long)]
+    scribe: bool,
     /// The number of threads; each runs one cluster at a time. Default: one for each core
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=report::MOST_JOBS))]
     jobs: Option<u16>,
@@ -117,6 +120,7 @@ impl Campaign {
             silos: self.silos.into(),
             minutes: self.minutes,
             hostile: self.hostile,
+            scribe: self.scribe,
             ..CampaignOptions::default()
         }
     }
@@ -225,6 +229,7 @@ mod tests {
             seconds: 60,
             silos: 5,
             hostile: false,
+            scribe: false,
             minutes: 1,
             jobs: Some(3),
         };

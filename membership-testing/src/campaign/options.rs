@@ -23,6 +23,8 @@ pub struct CampaignOptions {
     pub only: Vec<Fault>,
     /// Whether a stranger, former members and one member forge messages all the time.
     pub hostile: bool,
+    /// Whether one silo writes the changes of many: an experiment.
+    pub scribe: bool,
     /// Steps at which no fault starts, counted from 0: to find out which of them matter.
     pub skip: BTreeSet<u32>,
     /// Other changes of the simulation, such as other machines or checkers.
@@ -40,6 +42,7 @@ impl Default for CampaignOptions {
             least_kinds: 6,
             only: Vec::new(),
             hostile: false,
+            scribe: false,
             skip: BTreeSet::new(),
             prepare: None,
             everything: false,
@@ -49,7 +52,7 @@ impl Default for CampaignOptions {
 
 impl CampaignOptions {
     /// The arguments of a command that runs with these options: `--silos N`, `--minutes N`,
-    /// `--faults A,B,…`, `--hostile` and `--skip N,N,…`, each only if it differs from the default. The
+    /// `--faults A,B,…`, `--hostile`, `--scribe` and `--skip N,N,…`, each only if it differs from the default. The
     /// configuration and `prepare` have no arguments.
     #[must_use]
     pub fn arguments(&self) -> String {
@@ -65,6 +68,9 @@ impl CampaignOptions {
         }
         if self.hostile {
             text.push_str(" --hostile");
+        }
+        if self.scribe {
+            text.push_str(" --scribe");
         }
         if !self.skip.is_empty() {
             let _ = write!(text, " --skip {}", list(self.skip.iter()));

@@ -6,13 +6,14 @@ use std::time::Duration;
 use super::{Check, Fact, NewlyDead, active, changed, newly_dead};
 use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, ProcessId};
-use membership_core::protocol::{Finding, Message};
+use membership_core::protocol::{Finding, Message, OwnChange};
 use membership_core::{
     CauseOfDeath, CommitRequest, SiloAddress, SiloStatus, Snapshot, Suspicion, SuspicionReason,
     WallTime,
 };
 
-/// P5: a silo is Dead only with one of the five causes: `evicted` only if an operator ordered it,
+/// P5: a silo is Dead only with one of the five causes: `left` only if it wrote that itself or asked
+/// the writer to, `evicted` only if an operator ordered it,
 /// and `voted` only with enough distinct, fresh, consenting votes of Active accusers in that
 /// commit. A vote is valid if its accuser wrote it. A vote that another silo wrote is valid only if
 /// that silo had asked for it in a roll call and got the consent of the accuser, about that suspect,
@@ -26,6 +27,8 @@ pub struct Votes {
     asked: BTreeMap<(ProcessId, ProcessId), (u64, BTreeSet<SiloAddress>)>,
     /// When a consent was last delivered: caller, suspect, accuser.
     consents: BTreeMap<(SiloAddress, SiloAddress, SiloAddress), VirtualTime>,
+    /// Silos that asked another one to write that they left, and whom.
+    leaves: BTreeSet<(SiloAddress, SiloAddress)>,
     /// Votes in the table without the consent of their accuser.
     unfounded: BTreeSet<Vote>,
 }
@@ -66,6 +69,13 @@ impl Votes {
                     {
                         self.consents.insert((caller, *suspect, accuser), truth.now);
                     }
+                }
+            }
+            Message::Forward { changes } => {
+                let silo = |process| truth.record(process).and_then(|l| l.silo);
+                let leaves = changes.iter().any(|(_, c)| *c == OwnChange::Leave);
+                if let (true, Some(silo), Some(writer)) = (leaves, silo(from), silo(to)) {
+                    self.leaves.insert((silo, writer));
                 }
             }
             _ => {}
@@ -170,7 +180,12 @@ impl Votes {
             let (silo, name) = (dead.silo(), truth.name(&dead.silo()));
             let was = dead.before.map(|e| e.status);
             match &dead.death.cause {
-                CauseOfDeath::Left if request.committer != Some(silo) => {
+                CauseOfDeath::Left
+                    if request.committer != Some(silo)
+                        && !request
+                            .committer
+                            .is_some_and(|by| self.leaves.contains(&(silo, by))) =>
+                {
                     return Err(format!("{name} left, but another silo wrote that"));
                 }
                 CauseOfDeath::Superseded

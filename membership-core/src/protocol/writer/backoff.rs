@@ -73,6 +73,11 @@ impl Conflicts {
         self.count = 0;
     }
 
+    /// Whether the last attempt to commit met a conflict.
+    pub(super) const fn are_recent(&self) -> bool {
+        self.count > 0
+    }
+
     /// Counts one more conflict and returns the wait.
     pub(super) fn wait(&mut self, ctx: &mut Ctx, silos: usize, urgent: bool) -> Duration {
         let now = ctx.mono();

@@ -1,8 +1,11 @@
 //! The calls to the table: at most one read or commit is under way. The writer decides when to
 //! call; [`apply`](crate::intent::apply) decides what to write, anew for each attempt. Waiting
-//! intents are in `queue`, the waits in `backoff`, and the handling of results in `results`.
+//! intents are in `queue`, the waits in `backoff`, and the handling of results in `results`. `courier`
+//! sends this silo's own changes to another one that writes them, and `desk` takes those of others.
 
 mod backoff;
+mod courier;
+mod desk;
 mod queue;
 mod results;
 
@@ -12,6 +15,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::backoff::{Conflicts, error_wait};
+use self::courier::Courier;
+use self::desk::Desk;
 use self::queue::Queue;
 use super::context::Ctx;
 use super::io::{CallId, Effect};
@@ -102,6 +107,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Writer {
     exchange: Option<Exchange>,
     queue: Queue,
+    courier: Courier,
+    desk: Desk,
     /// A commit whose outcome is unknown.
     unsettled: Option<Box<Sent>>,
     wants_read: bool,
@@ -144,7 +151,10 @@ impl Writer {
     /// Withdraws intents that are not under way; returns whether there were any. An intent under
     /// way will be answered.
     pub(crate) fn withdraw(&mut self, mine: impl Fn(&Action) -> bool) -> bool {
-        self.queue.withdraw(mine)
+        let (courier, desk) = (&self.courier, &self.desk);
+        let is_free = |id| !courier.is_shared(id) && !desk.has(id);
+        self.queue
+            .withdraw(|intent| is_free(intent.id) && mine(&intent.action))
     }
 
     pub(crate) fn has(&self, mine: impl Fn(&Action) -> bool) -> bool {
@@ -153,7 +163,8 @@ impl Writer {
             _ => None,
         };
         let mut sent = under_way.into_iter().chain(&self.unsettled);
-        sent.any(|s| s.batch.iter().any(|i| mine(&i.action))) || self.queue.has(mine)
+        let mine = |i: &Intent| !self.is_for_others(i.id) && mine(&i.action);
+        sent.any(|s| s.batch.iter().any(mine)) || self.queue.any(mine) || self.courier.has(mine)
     }
 
     /// Reads as soon as possible; `barrier` makes it linearizable.
@@ -278,6 +289,8 @@ impl Writer {
             self.want_read(true);
             self.read_done = false;
         }
+        let gathers = self.gathers_until(now).filter(|_| votes.is_empty());
+        let nothing = nothing || gathers.is_some();
         let commit_first = self.read_done && !nothing && now >= self.commit_after;
         self.read_done = commit_first;
         if (self.wants_read && !commit_first) || self.unsettled.is_some() {
@@ -289,6 +302,9 @@ impl Writer {
             return Vec::new();
         }
         if nothing {
+            if let Some(until) = gathers {
+                ctx.timers.set(Timer::Writer, until);
+            }
             return Vec::new();
         }
         if now < self.commit_after {
@@ -353,6 +369,7 @@ impl Writer {
         let batch = self
             .queue
             .take_batch(ctx.variant.changes_per_commit.max(1), votes);
+        let batch = self.send_back(ctx, batch);
         let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
         let mut outcomes = Vec::new();
         let mut sending = Vec::new();
@@ -361,7 +378,9 @@ impl Writer {
             match (answer, at) {
                 (Answer::Applied { .. }, _) => sending.push(intent),
                 // A refusal may be due to an old view: the intent is tried again after a read.
-                (Answer::Refused(_), Some(at)) if self.last_read.is_none_or(|r| r < at) => {
+                (Answer::Refused(_), Some(at))
+                    if self.last_read.is_none_or(|r| r < at) && !self.is_for_others(intent.id) =>
+                {
                     self.want_read(false);
                     self.queue.push(intent, at);
                 }

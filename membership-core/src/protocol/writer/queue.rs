@@ -28,13 +28,30 @@ impl Queue {
     }
 
     pub(super) fn has(&self, mine: impl Fn(&Action) -> bool) -> bool {
-        self.intents.iter().any(|(i, _)| mine(&i.action))
+        self.any(|intent| mine(&intent.action))
     }
 
-    pub(super) fn withdraw(&mut self, mine: impl Fn(&Action) -> bool) -> bool {
+    pub(super) fn any(&self, mine: impl Fn(&Intent) -> bool) -> bool {
+        self.intents.iter().any(|(i, _)| mine(i))
+    }
+
+    pub(super) fn withdraw(&mut self, mine: impl Fn(&Intent) -> bool) -> bool {
         let before = self.intents.len();
-        self.intents.retain(|(i, _)| !mine(&i.action));
+        self.intents.retain(|(i, _)| !mine(i));
         self.intents.len() < before
+    }
+
+    /// Removes and returns these intents, in their order.
+    pub(super) fn take(&mut self, which: impl Fn(&Intent) -> bool) -> Vec<(Intent, MonoTime)> {
+        let all = std::mem::take(&mut self.intents);
+        let (taken, rest) = all.into_iter().partition(|(i, _)| which(i));
+        self.intents = rest;
+        taken
+    }
+
+    /// Drops the intents with these ids.
+    pub(super) fn drop_all(&mut self, which: impl Fn(IntentId) -> bool) {
+        self.intents.retain(|(i, _)| !which(i.id));
     }
 
     /// The ids of the intents, each with the time of submission.

@@ -18,6 +18,9 @@ use crate::{
 /// smaller and not the same again.
 const FAILED_IN_A_ROW: u32 = 2;
 
+/// As many silos may contend for the version row while each writes for many.
+const FEW_WRITERS: usize = 8;
+
 impl Writer {
     pub(crate) fn on_read(
         &mut self,
@@ -252,7 +255,13 @@ impl Writer {
             )
         };
         let urgent = commit.batch.iter().any(ends_a_life);
-        let wait = self.conflicts.wait(ctx, commit.base.rows.len(), urgent);
+        // Those whose changes this silo writes do not write themselves.
+        let writers = if self.desk.is_open() {
+            commit.base.rows.len().min(FEW_WRITERS)
+        } else {
+            commit.base.rows.len()
+        };
+        let wait = self.conflicts.wait(ctx, writers, urgent);
         self.commit_after = ctx.mono() + wait;
         // Votes are not in the queue, so a timer is needed to collect them again.
         let next = self.commit_after.max(self.call_after);

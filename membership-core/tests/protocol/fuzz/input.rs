@@ -95,7 +95,7 @@ impl World {
     pub(super) fn message(&mut self) -> Input {
         let nonce = self.rng.number();
         let silo = self.rng.silo();
-        let body = match self.rng.below(17) {
+        let body = match self.rng.below(19) {
             0 => Message::Identify { nonce },
             1 => Message::Identity {
                 nonce,
@@ -141,6 +141,14 @@ impl World {
             15 => Message::Reach {
                 nonce,
                 unreached: self.some(|rng| NotReached::new(rng.silo(), RollCount::default())),
+            },
+            16 => Message::Forward {
+                changes: self
+                    .some(|rng| (IntentId::new(u128::from(rng.below(4))), rng.own_change())),
+            },
+            17 => Message::Receipt {
+                changes: self.some(|rng| (IntentId::new(u128::from(rng.below(4))), rng.standing())),
+                waiting: self.rng.number() as u32,
             },
             _ => Message::YouAreDead { version: nonce },
         };

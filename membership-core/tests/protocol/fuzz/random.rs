@@ -92,6 +92,30 @@ impl SeededRng {
             consent: self.in_a_hundred(70).then_some(consent),
         }
     }
+    pub(super) fn own_change(&mut self) -> OwnChange {
+        let silo = self.silo();
+        match self.below(4) {
+            0 => OwnChange::Join(Row::encode(self.entry(silo))),
+            1 => OwnChange::BecomeActive {
+                contacted: vec![silo],
+            },
+            2 => OwnChange::BeginShutdown {
+                fast: self.in_a_hundred(50),
+            },
+            _ => OwnChange::Leave,
+        }
+    }
+    pub(super) fn standing(&mut self) -> Standing {
+        match self.below(5) {
+            0 => Standing::Waiting,
+            1 => Standing::Written {
+                version: self.number(),
+            },
+            2 => Standing::Moot,
+            3 => Standing::Refused,
+            _ => Standing::Elsewhere,
+        }
+    }
     pub(super) fn error(&mut self) -> TableError {
         use TableErrorKind as K;
         let usual = [K::Unavailable, K::Busy, K::OutcomeUnknown];

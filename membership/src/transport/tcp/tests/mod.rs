@@ -9,11 +9,13 @@ mod terse;
 
 use std::time::Duration;
 
-use membership_core::protocol::{Consent, Finding, Header, Message, NotReached};
+use membership_core::protocol::{
+    Consent, Finding, Header, Message, NotReached, OwnChange, Standing,
+};
 use membership_core::{
-    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, InstanceId, MembershipEntry,
-    RollCount, Row, Rows, SharedSettings, SiloAddress, Suspicion, SuspicionReason, TableId,
-    VersionRow, WallTime,
+    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, InstanceId, IntentId,
+    MembershipEntry, RollCount, Row, Rows, SharedSettings, SiloAddress, Suspicion, SuspicionReason,
+    TableId, VersionRow, WallTime,
 };
 
 use super::handshake::{Introduction, Me};
@@ -226,6 +228,26 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
             },
         ),
         ("dial-back", header(), Message::DialBack { nonce: 8 }),
+        (
+            "forward",
+            header(),
+            Message::Forward {
+                changes: vec![(
+                    IntentId::new(11),
+                    OwnChange::BecomeActive {
+                        contacted: vec![suspect],
+                    },
+                )],
+            },
+        ),
+        (
+            "receipt",
+            header(),
+            Message::Receipt {
+                changes: vec![(IntentId::new(11), Standing::Written { version: 301 })],
+                waiting: 3,
+            },
+        ),
         (
             "ask-delta",
             header(),

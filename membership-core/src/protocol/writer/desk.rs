@@ -1,0 +1,277 @@
+//! The changes that others ask this silo to write (it is then their scribe). They go through the
+//! same queue as its own, so that one commit carries many. Nothing is promised: a silo that hears
+//! nothing writes its change itself, and of the two at most one has an effect.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Writer;
+use crate::intent::{Action, Answer, Intent};
+use crate::protocol::context::Ctx;
+use crate::protocol::forward::{OwnChange, Standing};
+use crate::protocol::io::LinkId;
+use crate::protocol::message::Message;
+use crate::protocol::timers::Timer;
+use crate::{InstanceId, IntentId, MonoTime, SiloAddress, SiloStatus};
+
+/// How often those whose changes wait are told so.
+pub(super) const REPEAT: Duration = Duration::from_millis(500);
+/// How long a commit waits for further joins.
+const GATHER: Duration = Duration::from_millis(100);
+/// A commit with this many changes waits for no more.
+const FULL: usize = 64;
+/// The largest number of changes that wait; more are sent elsewhere.
+const MOST: usize = 4096;
+/// How long a newcomer's address is looked at.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// Who asked for a change.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    by: SiloAddress,
+    link: LinkId,
+}
+
+/// A newcomer whose advertised address is being dialled: it must lead to it.
+#[derive(Debug)]
+struct Newcomer {
+    id: IntentId,
+    asked: Asked,
+    instance: InstanceId,
+    join: Action,
+    at: MonoTime,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    asked: BTreeMap<IntentId, Asked>,
+    /// By the nonce of the question.
+    newcomers: BTreeMap<u64, Newcomer>,
+    /// Until when a commit waits for further joins.
+    gathers: MonoTime,
+}
+
+impl Desk {
+    pub(super) fn is_open(&self) -> bool {
+        !self.asked.is_empty() || !self.newcomers.is_empty()
+    }
+
+    fn waiting(&self) -> usize {
+        self.asked.len() + self.newcomers.len()
+    }
+
+    pub(super) fn has(&self, id: IntentId) -> bool {
+        self.asked.contains_key(&id) || self.newcomers.values().any(|n| n.id == id)
+    }
+}
+
+/// Whether a change may wait a moment for others.
+const fn is_patient(action: &Action) -> bool {
+    matches!(action, Action::Join(_) | Action::BecomeActive { .. })
+}
+
+fn receipt(changes: Vec<(IntentId, Standing)>, waiting: usize) -> Message {
+    let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+    Message::Receipt { changes, waiting }
+}
+
+impl Writer {
+    /// Handles changes that a silo asks this one to write. `instance` is the process that the
+    /// connection proved; none if it proves nothing. `fit` = this silo is well and stays.
+    pub(crate) fn on_forward(
+        &mut self,
+        ctx: &mut Ctx,
+        (link, by): (LinkId, SiloAddress),
+        instance: Option<InstanceId>,
+        changes: &[(IntentId, OwnChange)],
+        fit: bool,
+    ) {
+        let mut standings = Vec::with_capacity(changes.len());
+        for (id, change) in changes {
+            let taken = self.desk.has(*id)
+                || (fit && self.take_in(ctx, Asked { by, link }, instance, *id, change));
+            let standing = if taken {
+                Standing::Waiting
+            } else {
+                Standing::Elsewhere
+            };
+            standings.push((*id, standing));
+        }
+        ctx.reply(link, by, receipt(standings, self.desk.waiting()));
+        if self.desk.is_open() && !ctx.timers.is_set(Timer::Desk) {
+            ctx.set_timer(Timer::Desk, REPEAT);
+        }
+    }
+
+    fn take_in(
+        &mut self,
+        ctx: &mut Ctx,
+        asked: Asked,
+        instance: Option<InstanceId>,
+        id: IntentId,
+        change: &OwnChange,
+    ) -> bool {
+        let Some(instance) = instance.filter(|_| self.desk.waiting() < MOST) else {
+            return false;
+        };
+        let Some(action) = change.clone().into_action(asked.by, instance) else {
+            return false;
+        };
+        if ctx.is_member(&asked.by, instance) {
+            self.desk.asked.insert(id, asked);
+            self.queue_for(ctx, Intent::new(id, Some(asked.by), action));
+            return true;
+        }
+        if !matches!(action, Action::Join(_)) {
+            return false;
+        }
+        let nonce = ctx.random();
+        let newcomer = Newcomer {
+            id,
+            asked,
+            instance,
+            join: action,
+            at: ctx.mono(),
+        };
+        self.desk.newcomers.insert(nonce, newcomer);
+        ctx.dial_afresh(asked.by.endpoint(), None, Message::Identify { nonce });
+        true
+    }
+
+    fn queue_for(&mut self, ctx: &mut Ctx, intent: Intent) {
+        let now = ctx.mono();
+        if self.queue.len() == 0 && is_patient(&intent.action) {
+            self.desk.gathers = now + GATHER;
+        }
+        self.queue.push(intent, now);
+    }
+
+    /// Handles the answer of the process at a newcomer's address. Returns true when it was asked for.
+    pub(crate) fn on_identity(&mut self, ctx: &mut Ctx, nonce: u64, instance: InstanceId) -> bool {
+        let Some(newcomer) = self.desk.newcomers.remove(&nonce) else {
+            return false;
+        };
+        let (id, asked) = (newcomer.id, newcomer.asked);
+        if newcomer.instance == instance {
+            self.desk.asked.insert(id, asked);
+            self.queue_for(ctx, Intent::new(id, Some(asked.by), newcomer.join));
+        } else {
+            self.say(ctx, asked, id, Standing::Elsewhere);
+        }
+        true
+    }
+
+    /// Until when a commit waits for further joins; none if it does not.
+    pub(super) fn gathers_until(&self, now: MonoTime) -> Option<MonoTime> {
+        let some = self.desk.is_open() && now < self.desk.gathers && self.queue.len() < FULL;
+        (some && !self.queue.has(|action| !is_patient(action))).then_some(self.desk.gathers)
+    }
+
+    /// Whether somebody else asked for this change.
+    pub(super) fn is_for_others(&self, id: IntentId) -> bool {
+        self.desk.asked.contains_key(&id)
+    }
+
+    /// Sends back the joins among these changes that would end a row of another process: its owner
+    /// may be alive, and only the newcomer itself has watched that row.
+    pub(super) fn send_back(&mut self, ctx: &mut Ctx, batch: Vec<Intent>) -> Vec<Intent> {
+        if self.desk.asked.is_empty() {
+            return batch;
+        }
+        let ends_another = |intent: &Intent| match &intent.action {
+            Action::Join(entry) => ctx.base.as_ref().is_some_and(|view| {
+                let rows = view.snapshot().rows.at_endpoint(entry.address.endpoint());
+                rows.into_iter()
+                    .any(|e| e.status != SiloStatus::Dead && e.instance_id != entry.instance_id)
+            }),
+            _ => false,
+        };
+        let (back, rest): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .partition(|intent| self.is_for_others(intent.id) && ends_another(intent));
+        for intent in back {
+            if let Some(asked) = self.desk.asked.remove(&intent.id) {
+                self.say(ctx, asked, intent.id, Standing::Elsewhere);
+            }
+        }
+        rest
+    }
+
+    /// Tells who asked for a change what has become of it. Returns true if somebody else did.
+    pub(crate) fn answer_others(&mut self, ctx: &mut Ctx, id: IntentId, answer: &Answer) -> bool {
+        let Some(asked) = self.desk.asked.remove(&id) else {
+            return false;
+        };
+        let standing = match answer {
+            Answer::Applied { version } => Standing::Written { version: *version },
+            Answer::Moot => Standing::Moot,
+            Answer::Refused(_) => Standing::Refused,
+            Answer::Queued => Standing::Waiting,
+        };
+        self.say(ctx, asked, id, standing);
+        true
+    }
+
+    fn say(&self, ctx: &mut Ctx, asked: Asked, id: IntentId, standing: Standing) {
+        let message = receipt(vec![(id, standing)], self.desk.waiting());
+        ctx.reply(asked.link, asked.by, message);
+    }
+
+    /// Tells everybody whose change waits that it does, and gives up on newcomers whose address does
+    /// not answer.
+    pub(crate) fn on_desk_timer(&mut self, ctx: &mut Ctx) {
+        let now = ctx.mono();
+        let late: Vec<u64> = self
+            .desk
+            .newcomers
+            .iter()
+            .filter(|(_, n)| now.since(n.at) >= LOOK)
+            .map(|(nonce, _)| *nonce)
+            .collect();
+        for nonce in late {
+            if let Some(newcomer) = self.desk.newcomers.remove(&nonce) {
+                self.say(ctx, newcomer.asked, newcomer.id, Standing::Elsewhere);
+            }
+        }
+        let newcomers = self.desk.newcomers.values().map(|n| (n.id, n.asked));
+        let all = self.desk.asked.iter().map(|(id, asked)| (*id, *asked));
+        let all: Vec<_> = all.chain(newcomers).collect();
+        for (id, asked) in all {
+            self.say(ctx, asked, id, Standing::Waiting);
+        }
+        if self.desk.is_open() {
+            ctx.set_timer(Timer::Desk, REPEAT);
+        }
+    }
+
+    /// Gives the changes of others back that are not in a commit yet: this silo is unwell, was
+    /// paused, or leaves.
+    pub(crate) fn hand_back(&mut self, ctx: &mut Ctx) {
+        if !self.desk.is_open() {
+            return;
+        }
+        for (_, newcomer) in std::mem::take(&mut self.desk.newcomers) {
+            self.say(ctx, newcomer.asked, newcomer.id, Standing::Elsewhere);
+        }
+        let under_way = self.under_way();
+        let asked = std::mem::take(&mut self.desk.asked);
+        let (kept, back): (BTreeMap<_, _>, BTreeMap<_, _>) = asked
+            .into_iter()
+            .partition(|(id, _)| under_way.contains(id));
+        self.desk.asked = kept;
+        self.queue.drop_all(|id| back.contains_key(&id));
+        for (id, asked) in back {
+            self.say(ctx, asked, id, Standing::Elsewhere);
+        }
+    }
+
+    /// The changes in a commit that was sent and whose outcome is not known.
+    fn under_way(&self) -> std::collections::BTreeSet<IntentId> {
+        let sent = match &self.exchange {
+            Some(super::Exchange::Commit { commit, .. }) => Some(commit),
+            _ => None,
+        };
+        let sent = sent.into_iter().chain(&self.unsettled);
+        sent.flat_map(|s| s.batch.iter().map(|i| i.id)).collect()
+    }
+}
