@@ -81,7 +81,9 @@ impl Silence {
     fn has_joined(&self, process: ProcessId, truth: &GroundTruth) -> bool {
         let lately = truth.now.saturating_sub(truth.longest(TAKE_BACK));
         let stood_still = truth.record(process).is_none_or(|l| {
-            l.paused.overlaps(lately) || l.held.overlaps(lately) || l.table_cut.overlaps(lately)
+            // A call that was under way when it reached the table again has to time out first.
+            let called = lately.saturating_sub(truth.longest(truth.config.table_call_timeout));
+            l.paused.overlaps(lately) || l.held.overlaps(lately) || l.table_cut.overlaps(called)
         });
         !stood_still
             && self
