@@ -83,7 +83,8 @@ impl Silence {
         let stood_still = truth.record(process).is_none_or(|l| {
             // A call that was under way when it reached the table again has to time out first.
             let called = lately.saturating_sub(truth.longest(truth.config.table_call_timeout));
-            l.paused.overlaps(lately) || l.held.overlaps(lately) || l.table_cut.overlaps(called)
+            let away = l.table_cut.overlaps(called) || truth.table_down.overlaps(called);
+            l.paused.overlaps(lately) || l.held.overlaps(lately) || away
         });
         !stood_still
             && self
