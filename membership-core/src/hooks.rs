@@ -47,6 +47,9 @@ pub struct ProtocolVariant {
     pub conflict_backoff: Option<[Duration; 3]>,
     /// One silo writes the changes of many: each asks the silo that made the last commit.
     pub scribe: bool,
+    /// Up to how many silos a joining one contacts everybody; above, a set that follows from the rows.
+    /// `None`: always everybody.
+    pub full_check_limit: Option<usize>,
 }
 
 impl ProtocolVariant {
@@ -59,6 +62,7 @@ impl ProtocolVariant {
         changes_per_commit: usize::MAX,
         conflict_backoff: None,
         scribe: false,
+        full_check_limit: None,
     };
 
     /// The bounds of the wait after this many conflicts in a row, if they are not the standard

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use membership_core::hooks::{self, ProtocolVariant};
+use membership_core::hooks::ProtocolVariant;
 use membership_core::{CauseOfDeath, ClusterView, Config, SiloAddress, SiloStatus, TableId};
 use membership_testing::checks::{self, Check, Fact};
 use membership_testing::{Builder, Cluster, GroundTruth, ProcessId, TableTraffic};
@@ -180,11 +180,10 @@ impl Make {
 
     fn build_with(self, more: impl FnOnce(Builder) -> Builder) -> Result<Ours, Failure> {
         let watch = Rc::new(RefCell::new(Watch::default()));
-        let variant = self.variant;
-        let builder = Cluster::builder().seed(self.seed).config(self.config);
-        let builder = builder.machines(Box::new(move |setup| {
-            Box::new(hooks::protocol(setup, variant))
-        }));
+        let builder = Cluster::builder()
+            .seed(self.seed)
+            .config(self.config)
+            .variant(self.variant);
         let builder = builder
             .table_latency(self.table.0, self.table.1)
             .count_bytes(self.bytes);

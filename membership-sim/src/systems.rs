@@ -104,6 +104,7 @@ impl System {
                 let config = if silos > LARGE { slow } else { lan };
                 let variant = ProtocolVariant {
                     scribe: true,
+                    full_check_limit: Some(256),
                     ..ProtocolVariant::STANDARD
                 };
                 Some((config, variant))

@@ -14,6 +14,7 @@ use crate::size::Sizes;
 use crate::stats::Stats;
 use crate::store::{DEFAULT_LATENCY, Store};
 use crate::trace::{Detail, Trace};
+use membership_core::hooks::ProtocolVariant;
 use membership_core::{ClusterName, Config, ConfigError, ParseClusterError, Preset, TableLimits};
 
 /// Lines of the trace that a violation shows.
@@ -31,6 +32,7 @@ pub struct Builder {
     refuse: bool,
     detail: Detail,
     checks: Option<Vec<Box<dyn Check>>>,
+    variant: ProtocolVariant,
     factory: Option<MachineFactory>,
 }
 
@@ -55,6 +57,7 @@ impl Default for Builder {
             refuse: true,
             detail: Detail::Tail(TAIL),
             checks: None,
+            variant: ProtocolVariant::STANDARD,
             factory: None,
         }
     }
@@ -134,6 +137,13 @@ impl Builder {
         self
     }
 
+    /// How the protocol of each silo differs from the standard one.
+    #[must_use]
+    pub const fn variant(mut self, variant: ProtocolVariant) -> Self {
+        self.variant = variant;
+        self
+    }
+
     /// Creates the state machine of each process. Default: the protocol.
     #[must_use]
     pub fn machines(mut self, factory: MachineFactory) -> Self {
@@ -148,11 +158,13 @@ impl Builder {
     pub fn build(self) -> Result<Cluster, BuildError> {
         self.config.validate()?;
         let name = ClusterName::new(membership_core::DEFAULT_SERVICE, "virtual")?;
+        let mut truth = GroundTruth::new(self.config.clone());
+        truth.full_check_limit = self.variant.full_check_limit;
         let mut cluster = Cluster {
             seed: self.seed,
             rng: Rng::new(self.seed),
             now: Duration::ZERO,
-            truth: GroundTruth::new(self.config.clone()),
+            truth,
             config: self.config,
             limits: self.limits,
             refuse: self.refuse,
@@ -169,7 +181,9 @@ impl Builder {
             trace: Trace::new(self.detail),
             stats: Stats::default(),
             violation: None,
-            factory: self.factory.unwrap_or_else(machine::protocols),
+            factory: self
+                .factory
+                .unwrap_or_else(|| machine::protocols_of(self.variant)),
             scratch: Vec::new(),
             load: None,
             flaps: BTreeMap::new(),

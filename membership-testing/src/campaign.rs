@@ -17,7 +17,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::{Cluster, Detail, Rng, Stats, Violation, machine};
+use crate::{Cluster, Detail, Rng, Stats, Violation};
 pub use fault::{Fault, ParseFaultError};
 use membership_core::hooks::ProtocolVariant;
 pub use options::{CampaignOptions, replay_command, shrink_command};
@@ -124,10 +124,11 @@ fn prepare(seed: u64, options: &CampaignOptions) -> Result<Cluster, Violation> {
         .config(options.config.clone())
         .detail(detail);
     let builder = if options.scribe {
-        builder.machines(machine::protocols_of(ProtocolVariant {
+        builder.variant(ProtocolVariant {
             scribe: true,
+            full_check_limit: Some(5),
             ..ProtocolVariant::STANDARD
-        }))
+        })
     } else {
         builder
     };

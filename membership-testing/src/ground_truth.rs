@@ -147,6 +147,8 @@ pub struct GroundTruth {
     /// Evictions that an operator requested: the silo to evict, and the address of the silo that
     /// got the request, as text.
     pub evictions: BTreeSet<(SiloAddress, String)>,
+    /// Up to how many silos a joining one contacts everybody; none = always.
+    pub full_check_limit: Option<usize>,
     /// A member lies in messages: what is only announced proves nothing.
     pub lies: bool,
     /// The largest rate error that any monotonic clock ever had, in parts per million.
@@ -179,6 +181,7 @@ impl GroundTruth {
             blocks: BTreeMap::new(),
             split: None,
             evictions: BTreeSet::new(),
+            full_check_limit: None,
             lies: false,
             worst_ppm: 0,
             decided: BTreeMap::new(),

@@ -60,8 +60,9 @@ pub(super) fn protocols_of(variant: ProtocolVariant) -> MachineFactory {
     Box::new(move |setup| Box::new(hooks::protocol(setup, variant)))
 }
 
+#[cfg(test)]
 pub(super) fn protocols() -> MachineFactory {
-    Box::new(|setup| Box::new(Protocol::new(setup)))
+    protocols_of(ProtocolVariant::STANDARD)
 }
 
 #[cfg(test)]
@@ -81,7 +82,7 @@ mod tests {
             .silos(9)
             .detail(Detail::Everything)
             .checks(Vec::new())
-            .machines(protocols_of(variant));
+            .variant(variant);
         let mut cluster = builder.build().unwrap();
         cluster.run_for(Duration::from_secs(60)).unwrap();
         cluster.kill(ProcessId(4));

@@ -2,10 +2,9 @@
 //! only moves forward, and Dead is final (P3). A silo becomes Active only after contact with every
 //! silo that it must reach (P9).
 
-use std::collections::BTreeSet;
-
 use super::apply::Context;
-use super::working::{Change, Planned, Working};
+use super::check_set::check_set;
+use super::working::{Change, Contacted, Planned, Working};
 use super::{Answer, Refusal};
 use crate::{CauseOfDeath, Death, MembershipEntry, Row, SiloAddress, SiloStatus, WallTime};
 
@@ -129,7 +128,11 @@ pub(super) fn become_active(
     if let Some(newer) = newer(working, &silo) {
         return refuse(Refusal::Superseded(newer));
     }
-    let contacted: BTreeSet<SiloAddress> = contacted.iter().copied().collect();
+    let limit = context.observed.full_check_limit;
+    let contacted = Contacted {
+        met: contacted.iter().copied().collect(),
+        set: limit.and_then(|limit| check_set(&working.after().rows, &silo, limit)),
+    };
     let missing: Vec<SiloAddress> = working
         .after()
         .rows
@@ -139,7 +142,7 @@ pub(super) fn become_active(
         .filter(|other| {
             !working.activated().contains_key(other)
                 && !context.stale.contains(other)
-                && !contacted.contains(other)
+                && contacted.lacks(other)
         })
         .collect();
     if !missing.is_empty() {
@@ -147,9 +150,8 @@ pub(super) fn become_active(
     }
     // Two silos that become Active in one commit must have contacted each other; otherwise the
     // second waits until the first is Active.
-    let strangers = |(other, met): (&SiloAddress, &BTreeSet<SiloAddress>)| {
-        !contacted.contains(other) || !met.contains(&silo)
-    };
+    let strangers =
+        |(other, theirs): (&SiloAddress, &Contacted)| contacted.lacks(other) || theirs.lacks(&silo);
     if working.activated().iter().any(strangers) {
         return Planned::Answer(Answer::Queued);
     }

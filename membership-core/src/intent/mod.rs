@@ -2,12 +2,15 @@
 //! applying one twice has the same effect as applying it once.
 
 mod apply;
+mod check_set;
 mod lives;
 mod retention;
 mod votes;
 mod working;
 
 pub use apply::{Applied, Observed, apply};
+#[doc(hidden)]
+pub use check_set::check_set;
 pub use retention::defunct;
 pub(crate) use retention::oldest_first;
 pub(crate) use votes::needed_after_challenge;

@@ -24,7 +24,22 @@ pub(super) struct Change {
     /// The votes it writes, as (suspect, accuser).
     pub(super) votes: Vec<(SiloAddress, SiloAddress)>,
     /// The silo that becomes Active, and the silos that it contacted.
-    pub(super) activated: Option<(SiloAddress, BTreeSet<SiloAddress>)>,
+    pub(super) activated: Option<(SiloAddress, Contacted)>,
+}
+
+/// Whom a silo contacted before it becomes Active.
+pub(super) struct Contacted {
+    /// The silos that it had two-way contact with.
+    pub(super) met: BTreeSet<SiloAddress>,
+    /// Those that it must have met; none = everybody.
+    pub(super) set: Option<BTreeSet<SiloAddress>>,
+}
+
+impl Contacted {
+    /// Whether it must have met a silo and has not.
+    pub(super) fn lacks(&self, silo: &SiloAddress) -> bool {
+        !self.met.contains(silo) && self.set.as_ref().is_none_or(|set| set.contains(silo))
+    }
 }
 
 impl Change {
@@ -48,7 +63,7 @@ pub(super) struct Working<'a> {
     touched: BTreeMap<SiloAddress, Touched>,
     bytes: usize,
     votes: BTreeSet<(SiloAddress, SiloAddress)>,
-    activated: BTreeMap<SiloAddress, BTreeSet<SiloAddress>>,
+    activated: BTreeMap<SiloAddress, Contacted>,
 }
 
 impl<'a> Working<'a> {
@@ -103,7 +118,7 @@ impl<'a> Working<'a> {
     }
 
     /// The silos that become Active in this commit, each with the silos that it contacted.
-    pub(super) const fn activated(&self) -> &BTreeMap<SiloAddress, BTreeSet<SiloAddress>> {
+    pub(super) const fn activated(&self) -> &BTreeMap<SiloAddress, Contacted> {
         &self.activated
     }
 

@@ -10,6 +10,7 @@ pub mod entry;
 pub mod gateway;
 pub mod ids;
 pub mod info;
+pub(crate) mod place;
 pub mod rows;
 pub mod settings;
 pub mod snapshot;

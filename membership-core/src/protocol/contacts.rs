@@ -10,6 +10,7 @@ use super::message::Message;
 use super::notice::Unreached;
 use super::prober::Prober;
 use super::roll_call::refusal;
+use crate::intent::check_set;
 use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A silo that does not answer and whose heartbeat is older than this by this silo's clock need not
@@ -41,6 +42,8 @@ pub(crate) struct Contacts {
     all: BTreeMap<SiloAddress, Contact>,
     /// The missing silo that was found last. While it is missing, no other silo is checked.
     missing: Option<SiloAddress>,
+    /// Whom this silo must reach in a large cluster, at this version; none = everybody.
+    set: Option<(u64, Option<BTreeSet<SiloAddress>>)>,
 }
 
 /// The evidence that an Active silo need not be reached.
@@ -58,6 +61,7 @@ impl Contacts {
     pub(crate) fn clear(&mut self) {
         self.all.clear();
         self.missing = None;
+        self.set = None;
     }
 
     /// Handles the answer to a probe. Returns true when the probe was one of a contact.
@@ -121,9 +125,31 @@ impl Contacts {
             .is_some_and(|c| !c.answers && ctx.mono().since(c.since) >= ctx.failure_window())
     }
 
+    /// Finds out whom this silo must reach, if the view has moved.
+    pub(crate) fn follow(&mut self, ctx: &Ctx) {
+        let Some(limit) = ctx.variant.full_check_limit else {
+            return;
+        };
+        let version = ctx.base_version();
+        if let Some(view) = &ctx.base
+            && self.set.as_ref().is_none_or(|(at, _)| *at != version)
+        {
+            let set = check_set(&view.snapshot().rows, &ctx.me, limit);
+            self.set = Some((version, set));
+            self.missing = None;
+        }
+    }
+
+    /// Whether this silo is one of those that a joining one contacts.
+    fn is_in_set(&self, silo: &SiloAddress) -> bool {
+        let set = self.set.as_ref().and_then(|(_, set)| set.as_ref());
+        set.is_none_or(|set| set.contains(silo))
+    }
+
     /// Whether this silo must reach an Active silo.
     fn is_required(&self, ctx: &Ctx, passed: &PassedOver<'_>, silo: &SiloAddress) -> bool {
         !silo.same_endpoint(&ctx.me)
+            && self.is_in_set(silo)
             && !passed.stale.contains(silo)
             && !passed.challenged.contains(silo)
             && !self.is_abandoned(ctx, passed, silo)
@@ -222,7 +248,7 @@ impl Contacts {
         let wanted: BTreeSet<SiloAddress> = view
             .members()
             .filter(|e| match e.status {
-                SiloStatus::Joining => e.address != ctx.me,
+                SiloStatus::Joining => e.address != ctx.me && self.is_in_set(&e.address),
                 SiloStatus::Active => required.contains(&e.address) || tried_before(&e.address),
                 _ => false,
             })

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rings;
+use crate::model::place::place;
 use crate::{InstanceId, MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime};
 
 /// When a vote was seen to appear: the time of the vote, and this silo's clock. The clock is none
@@ -42,7 +42,7 @@ impl Members {
         for entry in rows.entries().filter(|e| e.status != SiloStatus::Dead) {
             let silo = entry.address;
             self.alive.push(silo);
-            self.places.push(rings::place(&silo));
+            self.places.push(place(&silo));
             self.instances.push(entry.instance_id);
             match entry.status {
                 SiloStatus::Active => self.active.push(silo),
@@ -73,7 +73,7 @@ impl Members {
                 (Ok(at), Some(entry)) => self.instances[at] = entry.instance_id,
                 (Err(at), Some(entry)) => {
                     self.alive.insert(at, *silo);
-                    self.places.insert(at, rings::place(silo));
+                    self.places.insert(at, place(silo));
                     self.instances.insert(at, entry.instance_id);
                     self.moved.iter_mut().for_each(|moved| moved.push(*silo));
                 }

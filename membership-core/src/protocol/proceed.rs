@@ -70,6 +70,7 @@ impl Protocol {
         self.call_the_roll(&input);
         self.confirm_before_judging();
         if self.joiner.is_joining() {
+            self.joiner.contacts.follow(&self.ctx);
             let passed = PassedOver {
                 stale: &self.stale,
                 beats: &self.last_heartbeats,
@@ -129,6 +130,7 @@ impl Protocol {
                 challenged,
                 answered,
                 first_seen,
+                full_check_limit: self.ctx.variant.full_check_limit,
                 without_calls: self.ctx.variant.calls != Calls::Everybody,
             }
         } else {

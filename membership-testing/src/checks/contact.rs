@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Check, Fact, active, changed};
 use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, ProcessId};
+use membership_core::intent::check_set;
 use membership_core::protocol::Message;
 use membership_core::{SiloAddress, SiloStatus, Snapshot};
 
@@ -19,7 +20,8 @@ const CLOCKS_SINCE: Duration = Duration::from_secs(10 * 60);
 /// P9: a silo becomes Active only after two-way contact with every Active silo that is not stale,
 /// and with the silos that become Active in the same commit. Contact means delivered messages: the
 /// other silo's answer to the joiner, and the other silo's own dial to it. If no Active silo wrote
-/// heartbeats after they were challenged, half of the usual time makes them stale.
+/// heartbeats after they were challenged, half of the usual time makes them stale. Above
+/// [`GroundTruth::full_check_limit`], the joiner's check set stands for all.
 #[derive(Debug, Default)]
 pub struct Contact {
     answered: BTreeSet<(ProcessId, ProcessId)>,
@@ -69,6 +71,8 @@ impl Contact {
         let Some(me) = truth.owners.get(&joiner) else {
             return Ok(());
         };
+        let limit = truth.full_check_limit;
+        let set = limit.and_then(|limit| check_set(&before.rows, &joiner, limit));
         let lost = !active(before).any(|e| truth.certainly_writes(&e.address, decided));
         let others = active(before).map(|e| e.address).filter(|a| {
             after
@@ -84,7 +88,8 @@ impl Contact {
                 continue;
             };
             // The Active silos that nobody heard and that wrote nothing after they were challenged.
-            let gone = lost && truth.is_challenged(&other, decided);
+            let is_checked = set.as_ref().is_none_or(|set| set.contains(&other));
+            let gone = !is_checked || lost && truth.is_challenged(&other, decided);
             if gone || !self.must_meet(&other, &joiner, decided, truth) {
                 continue;
             }
