@@ -118,7 +118,7 @@ impl Local {
     }
 
     pub(super) fn address(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.ground.port))
+        SocketAddr::from((self.ground.host(), self.ground.port))
     }
 
     pub(super) fn url(&self) -> String {

@@ -1,6 +1,7 @@
 //! The options of a server, and the ways in which one runs.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 /// The options of a server. The default is a fast server that forgets everything when it ends.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +23,8 @@ pub struct Options {
     /// server, unless `-bootstrap-expect=N` and `-retry-join` say otherwise. ZooKeeper's are lines
     /// of its configuration, for example `server.1=127.0.0.1:2888:3888`; `myid=1` is written into
     /// the file of that name. Those of Cassandra are options of Java, or, without a dash, further
-    /// lines of its `cassandra.yaml`.
+    /// lines of its `cassandra.yaml`; `peers=HOST:PORT,HOST:PORT` names the nodes of its cluster,
+    /// itself among them.
     pub args: Vec<String>,
     /// The password of the user in [`Server::url`](super::Server::url); without one the server
     /// requires none. Azurite's is the key of the account, in base64; without one it is the
@@ -37,6 +39,9 @@ pub struct Options {
     pub tls: bool,
     /// Listens on this port of 127.0.0.1; the default is a free one.
     pub port: Option<u16>,
+    /// Listens on this address of the loopback network in place of 127.0.0.1. Cassandra only: its
+    /// nodes have one port, and differ in their addresses.
+    pub host: Option<Ipv4Addr>,
     /// Runs as a process of this machine in any case: other servers reach it at 127.0.0.1, or the
     /// test reads its [folder](super::Server::folder).
     pub local: bool,
@@ -49,6 +54,7 @@ impl Options {
             && self.password.is_none()
             && !self.tls
             && self.port.is_none()
+            && self.host.is_none()
             && !self.local
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
 /// The first port to try: services use those below.
@@ -26,6 +26,11 @@ static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 /// # Errors
 /// No free port was found.
 pub fn free_port() -> io::Result<u16> {
+    free_port_of(&[Ipv4Addr::LOCALHOST])
+}
+
+/// The same for a port that is free on all of these addresses.
+pub(super) fn free_port_of(hosts: &[Ipv4Addr]) -> io::Result<u16> {
     let end = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
         .and_then(|text| text.split_whitespace().next()?.parse().ok())
@@ -35,7 +40,8 @@ pub fn free_port() -> io::Result<u16> {
     for attempt in 0..TRIES {
         let step = random.hash_one(attempt) % u64::from(end - FIRST);
         let port = FIRST + u16::try_from(step).unwrap_or_default();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok()
+        let is_free = |host: &Ipv4Addr| TcpListener::bind((*host, port)).is_ok();
+        if hosts.iter().all(is_free)
             && TAKEN
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -1,14 +1,15 @@
 //! Several servers that form one cluster: one of them fails, and the others go on.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::control::{joined, on_thread};
 use super::error::LaunchError;
 use super::options::Options;
-use super::port::free_port;
+use super::port::free_port_of;
 use super::process::LOOK;
 use super::server::Server;
 use super::software;
@@ -19,8 +20,12 @@ use crate::kind::Kind;
 /// How long the servers may take to agree, for example on a leader.
 const AGREED: Duration = Duration::from_secs(120);
 
-/// Servers of Consul, etcd, MongoDB or ZooKeeper that elect a leader. They are processes of this
-/// machine, keep what they acknowledge, and end when the set is dropped.
+/// Servers of Consul, etcd, MongoDB, NATS or ZooKeeper that elect a leader, or nodes of Cassandra,
+/// which serve alike. They are processes of this machine, keep what they acknowledge, and end when
+/// the set is dropped.
+///
+/// Where no server leads, the leader of these functions is a server that serves: the one after the
+/// server that was frozen last.
 #[derive(Clone, Debug)]
 pub struct ServerSet {
     kind: Kind,
@@ -31,6 +36,8 @@ pub struct ServerSet {
     password: Option<String>,
     /// The server that is frozen, if one is.
     frozen: Arc<Mutex<Option<usize>>>,
+    /// The server that is asked first whether it leads.
+    first: Arc<AtomicUsize>,
 }
 
 impl ServerSet {
@@ -61,20 +68,20 @@ impl ServerSet {
         mut known_as: impl FnMut(usize, SocketAddr) -> SocketAddr,
     ) -> Result<Self, LaunchError> {
         let clustered = clustered(kind)?;
-        let port = || free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"));
-        let ports = (0..servers).map(|_| (0..clustered.ports()).map(|_| port()).collect());
-        let peers = Peers {
-            ports: ports.collect::<Result<_, _>>()?,
-        };
+        let hosts: Vec<_> = (0..servers).map(|server| clustered.host(server)).collect();
+        let (peers, port) = ports(clustered, &hosts)
+            .map_err(LaunchError::io("cannot listen on", "the loopback network"))?;
         // All at the same time: a server serves only after it has met most of the others.
         let starting: Vec<_> = (0..servers)
             .map(|server| {
-                // Processes, even if containers are required: the servers reach each other at
-                // 127.0.0.1.
+                // Processes, even if containers are required: the servers reach each other over
+                // the loopback network.
                 let options = Options {
                     durable: true,
                     local: true,
                     args: clustered.arguments(server, &peers),
+                    port,
+                    host: port.is_some().then(|| clustered.host(server)),
                     password: password.map(str::to_owned),
                     ..Options::default()
                 };
@@ -88,6 +95,7 @@ impl ServerSet {
             peers,
             password: password.map(str::to_owned),
             frozen: Arc::default(),
+            first: Arc::default(),
         };
         for (number, server) in starting.into_iter().enumerate() {
             let server = joined(server).await?;
@@ -100,6 +108,9 @@ impl ServerSet {
         })
         .await?;
         set.leader_but(None).await?;
+        if !clustered.has_leader() {
+            set.is_whole().await?;
+        }
         if let Some(password) = set.password.clone() {
             let secure = move |set: &Self| {
                 let leader = set.leader().and_then(|leader| set.servers.get(leader));
@@ -197,7 +208,8 @@ impl ServerSet {
         let leader = self.leader_but(None).await?;
         self.server(leader)?.pause().await?;
         *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = Some(leader);
-        self.leader_but(Some(leader)).await?;
+        let next = self.leader_but(Some(leader)).await?;
+        self.first.store(next, Ordering::Relaxed);
         Ok(leader)
     }
 
@@ -217,7 +229,8 @@ impl ServerSet {
         Ok(frozen)
     }
 
-    /// Returns when every server takes part in the cluster, and exactly one says that it leads.
+    /// Returns when every server takes part in the cluster, and exactly one says that it leads, if
+    /// one must.
     ///
     /// # Errors
     /// Not within two minutes.
@@ -231,7 +244,8 @@ impl ServerSet {
                 }
                 leaders += usize::from(clustered.leads(number, server.address(), &set.peers)?);
             }
-            Ok((leaders == 1).then_some(()))
+            let whole = leaders == 1 || !clustered.has_leader();
+            Ok(whole.then_some(()))
         })
         .await
     }
@@ -279,7 +293,10 @@ impl ServerSet {
                     .leads(number, server.address(), &self.peers)
                     .unwrap_or(false)
         };
-        self.servers.iter().enumerate().position(leads)
+        let first = self.first.load(Ordering::Relaxed);
+        let servers = self.servers.iter().enumerate().cycle().skip(first);
+        let mut turn = servers.take(self.servers.len());
+        turn.find(|one| leads(*one)).map(|(server, _)| server)
     }
 
     /// Repeats a request until it succeeds.
@@ -320,6 +337,23 @@ impl ServerSet {
             log: last_lines(&log),
         }
     }
+}
+
+/// The ports of servers at these addresses for each other, and the one for clients if all have the
+/// same.
+fn ports(clustered: &dyn Clustered, hosts: &[Ipv4Addr]) -> io::Result<(Peers, Option<u16>)> {
+    let same = hosts.iter().any(|host| *host != Ipv4Addr::LOCALHOST);
+    let each = || -> io::Result<Vec<u16>> {
+        (0..clustered.ports())
+            .map(|_| free_port_of(hosts))
+            .collect()
+    };
+    let ports = match same {
+        true => vec![each()?; hosts.len()],
+        false => hosts.iter().map(|_| each()).collect::<Result<_, _>>()?,
+    };
+    let port = same.then(|| free_port_of(hosts)).transpose()?;
+    Ok((Peers { ports }, port))
 }
 
 fn clustered(kind: Kind) -> Result<&'static dyn Clustered, LaunchError> {

@@ -73,6 +73,12 @@ async fn cassandra_is_killed_and_started_again() {
 }
 
 #[tokio::test]
+async fn nodes_of_cassandra_serve_without_one() {
+    let url = |hosts| format!("cassandra://{hosts}/membership");
+    another_leads(Kind::Cassandra, None, url).await;
+}
+
+#[tokio::test]
 async fn a_replica_set_elects_another_primary() {
     let url = |hosts| format!("mongodb://{hosts}/membership?replicaSet=rs0");
     another_leads(Kind::MongoDb, None, url).await;

@@ -1,4 +1,5 @@
-//! Apache Cassandra: one node that is a cluster by itself.
+//! Apache Cassandra: one node that is a cluster by itself, or several that the arguments name
+//! ([`ServerSet`](crate::ServerSet)), each at an address of its own and with the same ports.
 //!
 //! Without a password it answers every client; with one, only its superuser `cassandra` and the
 //! users that it creates. A new server's superuser has a published password, which is changed
@@ -6,13 +7,14 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
+use super::clustered::{Clustered, Peers};
 use super::ground::{Ground, file, in_url, own, tls_arguments};
 use super::special::Software;
-use super::wire;
+use super::wire::{self, CASSANDRA_ALL, CASSANDRA_ONE, CASSANDRA_QUORUM};
 use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 use crate::launch::port::free_port;
@@ -108,7 +110,11 @@ impl Software for Cassandra {
             ground.run().join("cassandra.yaml"),
             ground.run().join("logback.xml"),
         );
-        file(&config, &yaml(ground, storage_port(ground)?))?;
+        let seeds = match peers(ground) {
+            Some(peers) => peers,
+            None => format!("{}:{}", ground.host(), storage_port(ground)?),
+        };
+        file(&config, &yaml(ground, &seeds))?;
         file(&log, LOGBACK)?;
         let mut command = Command::new("java");
         ground.environment(&mut command);
@@ -127,7 +133,7 @@ impl Software for Cassandra {
             log.display()
         ));
         command.arg(format!("-Djava.io.tmpdir={}", ground.run().display()));
-        command.args(ground.extra().filter(|argument| argument.starts_with('-')));
+        command.args(ground.extra().filter(|argument| is_java(argument)));
         command
             .arg("-cp")
             .arg(ground.tree.root.join("lib/*"))
@@ -137,15 +143,19 @@ impl Software for Cassandra {
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         let Some(password) = options.password.as_deref() else {
-            return wire::cassandra(wire::tcp(address)?, None, QUESTION);
+            return wire::cassandra(wire::tcp(address)?, None, QUESTION, CASSANDRA_ONE);
         };
-        let asked = wire::cassandra(wire::tcp(address)?, Some((USER, password)), QUESTION);
+        let ask = |password: &str, question: &str| {
+            let user = Some((USER, password));
+            wire::cassandra(wire::tcp(address)?, user, question, CASSANDRA_ONE)
+        };
+        let asked = ask(password, QUESTION);
         if asked.is_err() && password != USER {
             let change = format!(
                 "ALTER ROLE {USER} WITH PASSWORD = '{}'",
                 password.replace('\'', "''")
             );
-            wire::cassandra(wire::tcp(address)?, Some((USER, USER)), &change)?;
+            ask(USER, &change)?;
         }
         asked
     }
@@ -190,15 +200,75 @@ impl Software for Cassandra {
 const USER: &str = "cassandra";
 const QUESTION: &str = "SELECT key FROM system.local";
 
-/// The settings: everything on 127.0.0.1, in the data folder, with memory for small tests.
-fn yaml(ground: &Ground, storage: u16) -> String {
-    let (data, port) = (ground.data(), ground.port);
+/// Several nodes that serve alike, each with a third of the ring, and with a copy of every row of a
+/// keyspace with three copies.
+impl Clustered for Cassandra {
+    /// One port for the other nodes.
+    fn ports(&self) -> usize {
+        1
+    }
+
+    /// Nodes know each other, and clients know them, by address alone.
+    fn host(&self, server: usize) -> Ipv4Addr {
+        let last = u8::try_from(server + 1).unwrap_or(u8::MAX);
+        Ipv4Addr::new(127, 0, 0, last)
+    }
+
+    fn arguments(&self, server: usize, peers: &Peers) -> Vec<String> {
+        let nodes = peers.each(0).enumerate();
+        let nodes = nodes.map(|(node, port)| format!("{}:{port}", self.host(node)));
+        // Nobody waits for the others' data: there is none when they start.
+        let share = i64::MAX / i64::try_from(peers.ports.len().max(1)).unwrap_or(1);
+        let token = share * i64::try_from(server).unwrap_or_default();
+        vec![
+            format!("{PEERS}{}", nodes.collect::<Vec<_>>().join(",")),
+            format!("initial_token: {token}"),
+            "auto_bootstrap: false".to_owned(),
+        ]
+    }
+
+    fn has_leader(&self) -> bool {
+        false
+    }
+
+    /// It finds a majority.
+    fn leads(&self, _: usize, address: SocketAddr, _: &Peers) -> io::Result<bool> {
+        wire::cassandra(wire::tcp(address)?, None, OF_THREE, CASSANDRA_QUORUM).map(|()| true)
+    }
+
+    /// It finds every node.
+    fn takes_part(&self, address: SocketAddr) -> io::Result<bool> {
+        wire::cassandra(wire::tcp(address)?, None, OF_THREE, CASSANDRA_ALL).map(|()| true)
+    }
+}
+
+/// The argument that names the nodes of a cluster.
+const PEERS: &str = "peers=";
+/// A row of a keyspace that has three copies from the beginning.
+const OF_THREE: &str = "SELECT view_name FROM system_distributed.view_build_status \
+                        WHERE keyspace_name = '' AND view_name = ''";
+
+/// The nodes of the cluster, if there are others.
+fn peers(ground: &Ground) -> Option<String> {
+    let mut arguments = ground.extra();
+    arguments.find_map(|argument| Some(argument.strip_prefix(PEERS)?.to_owned()))
+}
+
+/// Whether an argument is one of Java. The others are lines of the settings.
+fn is_java(argument: &str) -> bool {
+    argument.starts_with('-')
+}
+
+/// The settings: everything at one address, in the data folder, with memory for small tests.
+fn yaml(ground: &Ground, seeds: &str) -> String {
+    let (data, port, host) = (ground.data(), ground.port, ground.host());
+    let storage = seeds.rsplit(':').next().unwrap_or_default();
     let folder = |name: &str| data.join(name).display().to_string();
     let mut yaml = format!(
         "cluster_name: membership\nnum_tokens: 1\npartitioner: org.apache.cassandra.dht.Murmur3Partitioner\nendpoint_snitch: SimpleSnitch\n\
-         listen_address: 127.0.0.1\nstorage_port: {storage}\nrpc_address: 127.0.0.1\nstart_native_transport: true\n\
+         listen_address: {host}\nstorage_port: {storage}\nrpc_address: {host}\nstart_native_transport: true\n\
          native_transport_port: {port}\nseed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      \
-         - seeds: \"127.0.0.1:{storage}\"\n\
+         - seeds: \"{seeds}\"\n\
          data_file_directories: [ {:?} ]\ncommitlog_directory: {:?}\nsaved_caches_directory: {:?}\nhints_directory: {:?}\n\
          cdc_raw_directory: {:?}\ncommitlog_segment_size: 16MiB\ncommitlog_total_space: 256MiB\ndisk_failure_policy: die\n\
          commit_failure_policy: die\nauto_snapshot: false\nmemtable_heap_space: 96MiB\nmemtable_offheap_space: 64MiB\nkey_cache_size: 4MiB\n\
@@ -226,7 +296,8 @@ fn yaml(ground: &Ground, storage: u16) -> String {
             ));
         });
     }
-    for line in ground.extra().filter(|argument| !argument.starts_with('-')) {
+    let is_line = |argument: &String| !is_java(argument) && !argument.starts_with(PEERS);
+    for line in ground.extra().filter(is_line) {
         yaml.push_str(&line);
         yaml.push('\n');
     }

@@ -1,10 +1,9 @@
 //! How several servers of one kind become one cluster, as a trait.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-/// The ports of all servers of a cluster, with which one server finds the others. All of them are
-/// on 127.0.0.1.
+/// The ports of all servers of a cluster, with which one server finds the others.
 #[derive(Clone, Debug)]
 pub(in crate::launch) struct Peers {
     /// The ports of each server in addition to the one for clients, as many as
@@ -33,6 +32,12 @@ pub(in crate::launch) trait Clustered: Send + Sync {
     /// The number of ports that a server needs for the other servers.
     fn ports(&self) -> usize;
 
+    /// The address of a server: 127.0.0.1, unless the servers have one port and differ in their
+    /// addresses. Then all have the same ports.
+    fn host(&self, _server: usize) -> Ipv4Addr {
+        Ipv4Addr::LOCALHOST
+    }
+
     /// The arguments of one server.
     fn arguments(&self, server: usize, peers: &Peers) -> Vec<String>;
 
@@ -47,7 +52,12 @@ pub(in crate::launch) trait Clustered: Send + Sync {
         Ok(())
     }
 
-    /// Whether this server reports itself as the leader.
+    /// Whether one server leads. Otherwise all serve alike.
+    fn has_leader(&self) -> bool {
+        true
+    }
+
+    /// Whether this server reports itself as the leader; without leaders, whether it serves.
     fn leads(&self, server: usize, address: SocketAddr, peers: &Peers) -> io::Result<bool>;
 
     /// Whether an answering server takes part in the cluster.

@@ -1,5 +1,6 @@
 //! The folder, programs and user of one server, and helpers for the files of its software.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +25,11 @@ pub(in crate::launch) struct Ground {
 }
 
 impl Ground {
+    /// The address on which the server listens.
+    pub(in crate::launch) fn host(&self) -> Ipv4Addr {
+        self.options.host.unwrap_or(Ipv4Addr::LOCALHOST)
+    }
+
     /// The server's files.
     pub(in crate::launch) fn data(&self) -> PathBuf {
         self.root.join("data")

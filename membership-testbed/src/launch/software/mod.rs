@@ -54,6 +54,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
 /// How several servers of a kind become one cluster, if the launcher supports that.
 pub(super) fn clustered(kind: Kind) -> Option<&'static dyn Clustered> {
     match kind {
+        Kind::Cassandra => Some(&cassandra::Cassandra),
         Kind::Consul => Some(&consul::Consul),
         Kind::Etcd => Some(&etcd::Etcd),
         Kind::MongoDb => Some(&mongodb::MongoDb),

@@ -256,11 +256,17 @@ pub(super) fn etcd(mut stream: impl Read + Write, path: &str, body: &str) -> io:
     }
 }
 
+/// Cassandra: the consistency of a query that one node answers, a majority of the replicas, or each.
+pub(super) const CASSANDRA_ONE: u8 = 1;
+pub(super) const CASSANDRA_QUORUM: u8 = 4;
+pub(super) const CASSANDRA_ALL: u8 = 5;
+
 /// Cassandra: logs in if required, and sends one query.
 pub(super) fn cassandra(
     mut stream: impl Read + Write,
     user: Option<(&str, &str)>,
     question: &str,
+    consistency: u8,
 ) -> io::Result<()> {
     const STARTUP: u8 = 1;
     const AUTHENTICATE: u8 = 3;
@@ -304,8 +310,8 @@ pub(super) fn cassandra(
     }
     let mut body = length(question.as_bytes()).to_vec();
     body.extend_from_slice(question.as_bytes());
-    // At consistency ONE, without values.
-    body.extend([0, 1, 0]);
+    // Without values.
+    body.extend([0, consistency, 0]);
     match call(&mut stream, QUERY, &body)? {
         RESULT => Ok(()),
         other => Err(wrong(format!("an answer of kind {other}"))),
