@@ -260,6 +260,12 @@ impl Exchanges {
         }
     }
 
+    /// The client asks whether the server is there: part of no exchange. The answer is none to a
+    /// request, because nothing is awaited.
+    pub fn keep_alive(&mut self, id: u64) -> Verdict {
+        self.handshake(id, Way::Requests)
+    }
+
     /// The client has sent a request that is not forwarded yet.
     pub fn delay_request(&mut self, id: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {

@@ -1,5 +1,6 @@
 //! A TCP proxy between a client and its servers. It counts round trips and injects the faults of a
-//! network. It knows no protocol, and reads of TLS only what is visible without a key.
+//! network. It knows no protocol but one message of Cassandra's, and reads of TLS only what is visible
+//! without a key.
 //!
 //! # Round trips
 //!
@@ -11,7 +12,8 @@
 //! Not counted are the set-up (warm the client up first), TLS handshakes, and the client's own
 //! monitoring: connections that send something while nothing is requested of the client, or that
 //! are identified by their first bytes. See [`Proxy::learn_monitoring`] and
-//! [`Proxy::set_monitoring`].
+//! [`Proxy::set_monitoring`]. The keep-alive message of Cassandra's clients (`OPTIONS`) is part of no
+//! exchange: it is sent every second on the connections that carry requests.
 //!
 //! # Clients and servers
 //!

@@ -24,6 +24,13 @@ const FIRST_TICKET: Duration = Duration::from_secs(1);
 const TICKET: Duration = Duration::from_millis(300);
 const NEXT_TICKET: Duration = Duration::from_millis(3);
 
+/// Whether bytes are one message by which a client asks whether the server is there, and nothing
+/// else: `OPTIONS` of Cassandra, a frame without a body.
+fn is_keep_alive(bytes: &[u8]) -> bool {
+    const OPTIONS: u8 = 5;
+    matches!(bytes, [3..=5, _, _, _, OPTIONS, 0, 0, 0, 0])
+}
+
 /// How a connection ends for its client.
 enum End {
     /// The side that sends has closed it.
@@ -201,6 +208,8 @@ async fn pump(
                 let exchanges = &mut state.exchanges;
                 let verdict = if is_handshake {
                     exchanges.handshake(connection.id, way)
+                } else if way == Way::Requests && is_keep_alive(bytes) {
+                    exchanges.keep_alive(connection.id)
                 } else {
                     if way == Way::Requests {
                         exchanges.begins(connection.id, bytes);
@@ -239,5 +248,20 @@ async fn pump(
                 return End::Closed;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_keep_alive;
+
+    #[test]
+    fn only_a_frame_of_options_alone_keeps_alive() {
+        let options = [4, 0, 0, 7, 5, 0, 0, 0, 0];
+        assert!(is_keep_alive(&options));
+        assert!(!is_keep_alive(&[options, options].concat()));
+        // A query.
+        assert!(!is_keep_alive(&[4, 0, 0, 7, 7, 0, 0, 0, 0]));
+        assert!(!is_keep_alive(b"PING\r\n"));
     }
 }

@@ -242,3 +242,20 @@ fn a_lost_answer_mutes_its_connection() {
     ask(&mut f, a);
     assert_eq!(f.answer(a, 10), Verdict::Swallow);
 }
+
+#[test]
+fn a_keep_alive_message_is_part_of_no_exchange() {
+    let mut f = Exchanges::default();
+    let a = f.connect(false);
+    f.arm(0, Fault::Cut(Stage::BeforeRequest));
+    f.begin_idle();
+    assert_eq!(f.keep_alive(a), Verdict::Pass);
+    assert!(!f.under_way());
+    answer(&mut f, a);
+    assert_eq!((f.answered(), f.end_idle(), f.fired()), (0, 0, false));
+    let cut = Verdict::Cut {
+        keep: 0,
+        reset: true,
+    };
+    assert_eq!(f.request(a, 10), cut);
+}
