@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::helpers::{fill, heartbeat, unique};
 use crate::proxy::Proxy;
-use crate::servers::{ServerBackend, Store};
+use crate::servers::{ServerBackend, Store, have_one_port};
 
 /// The longest time until the first operation of a client ends.
 pub const FIRST: Duration = Duration::from_secs(5);
@@ -122,7 +122,7 @@ pub async fn silent_hosts_cost_little<S: Store>(backend: &ServerBackend<S>, limi
 
 /// Requires the same of clients that use a host when it falls silent: [`FIRST`] is the longest time
 /// until a read succeeds again. The hosts of the URL, and the one that falls silent, lead to the same
-/// servers.
+/// servers. Of servers that tell clients the addresses of all, each in turn falls silent.
 ///
 /// # Panics
 /// If a client is slower, or an operation fails.
@@ -134,32 +134,73 @@ pub async fn a_host_that_falls_silent_costs_little<S: Store>(backend: &ServerBac
     let connect = async |hosts: String| over(backend, &url, hosts, &cluster).await;
     let healthy = connect(hosts.to_owned()).await.unwrap();
     fill(&*healthy, 3).await;
-    let first = hosts.split(',').next().unwrap_or_default();
-    let Ok(target) = first.parse() else {
-        panic!("no address of a server in front of {hosts}");
-    };
-    for place in ["in front", "behind"] {
-        let proxy = Proxy::to(target).unwrap();
-        let list = match place {
-            "in front" => format!("{},{hosts}", proxy.address()),
-            _ => format!("{hosts},{}", proxy.address()),
-        };
-        let table = connect(list).await.unwrap();
-        table.read(&ReadRequest::all()).await.unwrap();
-        let used = proxy.round_trips() > 0;
-        proxy.freeze();
-        let list = format!("silent later, {place}, used: {used}");
-        let began = Instant::now();
-        while let Err(e) = table.read(&ReadRequest::all()).await {
-            assert_ne!(e.next_step(), NextStep::GiveUp, "{list}: {e}");
-            assert!(began.elapsed() < 4 * FIRST, "{list}: {e}");
+    let servers = backend.servers().addresses();
+    if have_one_port(&servers) {
+        for silent in 0..servers.len() {
+            let proxies = in_front_of(&servers);
+            let list: Vec<_> = proxies.iter().map(|it| it.address().to_string()).collect();
+            let table = connect(list.join(",")).await.unwrap();
+            falls_silent(
+                &format!("server {silent}"),
+                &proxies[silent],
+                &*healthy,
+                &*table,
+            )
+            .await;
         }
-        let first = began.elapsed();
-        let later = compare(&list, &*healthy, &*table).await;
-        println!("{list}: first {first:?}, later {later:.2} times");
-        assert!(first < FIRST, "{list}: the next operation takes {first:?}");
+    } else {
+        let first = hosts.split(',').next().unwrap_or_default();
+        let Ok(target) = first.parse() else {
+            panic!("no address of a server in front of {hosts}");
+        };
+        for place in ["in front", "behind"] {
+            let proxy = Proxy::to(target).unwrap();
+            let list = match place {
+                "in front" => format!("{},{hosts}", proxy.address()),
+                _ => format!("{hosts},{}", proxy.address()),
+            };
+            let table = connect(list).await.unwrap();
+            falls_silent(place, &proxy, &*healthy, &*table).await;
+        }
     }
     healthy.delete().await.unwrap();
+}
+
+/// A proxy in front of each of these servers, all with one port.
+///
+/// # Panics
+/// If a port is taken at one of the addresses.
+#[must_use]
+pub fn in_front_of(servers: &[SocketAddr]) -> Vec<Proxy> {
+    let mut port = 0;
+    let each = servers.iter().map(|server| {
+        let proxy = Proxy::on((server.ip(), port).into(), *server).unwrap();
+        port = proxy.address().port();
+        proxy
+    });
+    each.collect()
+}
+
+/// The host behind this proxy falls silent while a client uses it.
+async fn falls_silent(
+    place: &str,
+    proxy: &Proxy,
+    healthy: &dyn MembershipTable,
+    table: &dyn MembershipTable,
+) {
+    table.read(&ReadRequest::all()).await.unwrap();
+    let used = proxy.round_trips() > 0;
+    proxy.freeze();
+    let list = format!("silent later, {place}, used: {used}");
+    let began = Instant::now();
+    while let Err(e) = table.read(&ReadRequest::all()).await {
+        assert_ne!(e.next_step(), NextStep::GiveUp, "{list}: {e}");
+        assert!(began.elapsed() < 4 * FIRST, "{list}: {e}");
+    }
+    let first = began.elapsed();
+    let later = compare(&list, healthy, table).await;
+    println!("{list}: first {first:?}, later {later:.2} times");
+    assert!(first < FIRST, "{list}: the next operation takes {first:?}");
 }
 
 /// Compares a read and a heartbeat of two clients in turns; returns the ratio of their medians.

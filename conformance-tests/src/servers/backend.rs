@@ -146,10 +146,18 @@ impl<S: Store> ServerBackend<S> {
     /// A new proxy in front of all servers, the URL that leads through it, and which of its
     /// addresses stands for which server.
     fn own_proxy(&self, mut url: String) -> Result<(Proxy, String, Fronts), Stop> {
-        let any = ([127, 0, 0, 1], 0).into();
+        let all = self.servers.addresses();
+        let mut any = SocketAddr::from(([127, 0, 0, 1], 0));
         let proxy = Proxy::on(any, None)?;
+        let one_port = have_one_port(&all);
+        if one_port {
+            any.set_port(proxy.address().port());
+        }
         let mut servers = Vec::new();
-        for (n, server) in self.servers.addresses().into_iter().enumerate() {
+        for (n, server) in all.into_iter().enumerate() {
+            if one_port {
+                any.set_ip(server.ip());
+            }
             let address = match n {
                 0 => proxy.address(),
                 _ => proxy.also(any, None)?,
@@ -332,6 +340,14 @@ impl<S: Store> Backend for ServerBackend<S> {
         command.env(CHILD_URL, self.url());
         Ok(command)
     }
+}
+
+/// Whether servers have one port and differ in their addresses. Then they tell clients the addresses
+/// alone, and proxies must have one port, too.
+pub(crate) fn have_one_port(servers: &[SocketAddr]) -> bool {
+    let mut ports = servers.iter().map(SocketAddr::port);
+    let first = ports.next();
+    servers.len() > 1 && ports.all(|port| Some(port) == first)
 }
 
 /// The process that the suite kills in the middle of its commits: the whole body of a test

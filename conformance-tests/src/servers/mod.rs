@@ -48,6 +48,7 @@ mod version_row;
 
 pub use crate::documents::{DocumentAccess, SavedDocument};
 pub use crate::raw::RawAccess;
+pub(crate) use backend::have_one_port;
 pub use backend::{ServerBackend, crash_child};
 pub use local::{LocalServer, StartCommand};
 pub use store::{Servers, Store};
