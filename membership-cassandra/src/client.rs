@@ -15,7 +15,7 @@ use membership_core::{
     ClusterName, Durability, Operation, Snapshot, TableError, TableErrorKind, TableLimits,
     VersionToken,
 };
-use membership_provider::{Credentials, SnapshotCache};
+use membership_provider::{Credentials, SnapshotCache, first_of};
 use scylla::client::PoolSize;
 use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
 use scylla::client::session::Session;
@@ -42,8 +42,10 @@ use crate::statements::Statements;
 /// limits keep both far below the servers' defaults (16 MiB for a request and for a mutation).
 pub(crate) const LIMITS: TableLimits = TableLimits::new(500, 64 << 10, 2 << 20, 5_000);
 
-/// The interval of keep-alive messages, so that no firewall drops an idle connection.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// The interval of keep-alive messages, and the longest time until one is answered. A node that falls
+/// silent and keeps its connections open loses them after both, and requests go to the others.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+const ALIVE: Duration = Duration::from_secs(2);
 /// The longest pause in milliseconds before a read is sent again. It is random, so that requests
 /// that collided do not collide again.
 const MAX_PAUSE: u64 = 100;
@@ -131,7 +133,7 @@ impl Client {
                 return Ok(connection);
             }
             let connection = Arc::new(Connection {
-                session: self.dial(deadline, new).await?,
+                session: self.dial(new).await?,
                 statements: OnceCell::new(),
                 unanswered_since: Mutex::default(),
             });
@@ -147,26 +149,35 @@ impl Client {
         }
     }
 
-    /// A session with the nodes that the configuration names, or else with those that the last
-    /// session knew. If the last answer is in doubt, only the former count.
-    async fn dial(&self, deadline: Instant, in_doubt: bool) -> Result<Arc<Session>, TableError> {
-        let known = match in_doubt {
-            true => Vec::new(),
-            false => self.known_nodes(),
-        };
-        let named = self.config.nodes.iter().map(ToString::to_string);
-        let named = connect(&self.config, named.collect());
-        if known.is_empty() {
-            return named.await;
+    /// A session with one of the nodes that the configuration names, or else with one of those that
+    /// the last session knew. If the last answer is in doubt, only the former count. A node that is
+    /// silent leaves the next one its turn.
+    async fn dial(&self, in_doubt: bool) -> Result<Arc<Session>, TableError> {
+        if let Some(session) = &self.config.session {
+            return Ok(Arc::clone(session));
         }
-        // The named nodes may swallow packets: half of the time remains for the others.
-        let half = deadline.saturating_duration_since(Instant::now()) / 2;
-        match timeout_at(deadline - half, named).await {
-            Ok(Err(e)) if e.kind() == TableErrorKind::Unavailable => {}
-            Err(_) => {}
-            Ok(session) => return session,
+        let mut nodes: Vec<_> = self.config.nodes.iter().map(ToString::to_string).collect();
+        if !in_doubt {
+            let known = self.known_nodes();
+            nodes.extend(
+                known
+                    .into_iter()
+                    .filter(|node| !nodes.contains(node))
+                    .collect::<Vec<_>>(),
+            );
         }
-        connect(&self.config, known).await
+        let attempts: Vec<_> = nodes
+            .into_iter()
+            .map(|node| connect(&self.config, node))
+            .collect();
+        let ends = |e: &TableError| e.kind() != TableErrorKind::Unavailable;
+        match first_of(attempts, ends).await {
+            Some(session) => session,
+            None => Err(error(
+                TableErrorKind::Configuration,
+                "there is no node to connect to",
+            )),
+        }
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
@@ -205,6 +216,13 @@ impl Client {
         if !nodes.is_empty() {
             *self.known.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
         }
+    }
+
+    /// Whether the session is connected to a node, so that a connection that broke is no reason to
+    /// open another session.
+    fn has_nodes(&self, connection: &Connection) -> bool {
+        let mut nodes = self.nodes(connection).into_iter();
+        nodes.any(|node| node.is_connected())
     }
 
     /// Closes this session for all callers, unless the application owns it.
@@ -263,7 +281,9 @@ impl Client {
                     continue;
                 }
             } else {
-                self.give_up(&connection);
+                if !self.has_nodes(&connection) {
+                    self.give_up(&connection);
+                }
                 if again && (failed.doubt == Doubt::None || !writes) {
                     again = false;
                     continue;
@@ -364,19 +384,16 @@ impl Connection {
 ///
 /// # Errors
 /// `Configuration`, `PermissionDenied`, `Unavailable`.
-async fn connect(config: &CassandraConfig, nodes: Vec<String>) -> Result<Arc<Session>, TableError> {
-    if let Some(session) = &config.session {
-        return Ok(Arc::clone(session));
-    }
+async fn connect(config: &CassandraConfig, node: String) -> Result<Arc<Session>, TableError> {
     let connect_timeout = config.timeouts.connect();
     let mut builder = SessionBuilder::new()
-        .known_nodes(nodes)
+        .known_node(node)
         .connection_timeout(connect_timeout)
         .hostname_resolution_timeout(Some(connect_timeout))
         .metadata_request_clientside_timeout(config.timeouts.operation())
         .pool_size(PoolSize::PerHost(NonZeroUsize::MIN))
         .keepalive_interval(KEEP_ALIVE)
-        .keepalive_timeout(config.timeouts.operation())
+        .keepalive_timeout(config.timeouts.operation().min(ALIVE))
         .keyspaces_to_fetch([&config.keyspace])
         .auto_await_schema_agreement(false)
         .driver_config_reporting(false)
