@@ -7,7 +7,6 @@
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,17 +14,10 @@ use membership_core::{
     ClusterName, Durability, Operation, Snapshot, TableError, TableErrorKind, TableLimits,
     VersionToken,
 };
-use membership_provider::{Credentials, SnapshotCache, first_of};
-use scylla::client::PoolSize;
-use scylla::client::execution_profile::{ExecutionProfile, ExecutionProfileHandle};
+use membership_provider::SnapshotCache;
+use scylla::client::execution_profile::ExecutionProfileHandle;
 use scylla::client::session::Session;
-use scylla::client::session_builder::SessionBuilder;
-use scylla::cluster::Node;
 use scylla::errors::ExecutionError;
-use scylla::policies::load_balancing::{
-    DefaultPolicy, NodeIdentifier, SingleTargetLoadBalancingPolicy,
-};
-use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::Statement;
@@ -33,25 +25,18 @@ use scylla::statement::prepared::PreparedStatement;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::STORE;
 use crate::config::CassandraConfig;
-use crate::error::{Doubt, Failed, error, failed, not_connected};
+use crate::dial::profile;
+use crate::error::{Doubt, Failed, error, failed};
 use crate::statements::Statements;
 
 /// A partition is read in one page, and a batch is proposed as one value to each replica. These
 /// limits keep both far below the servers' defaults (16 MiB for a request and for a mutation).
 pub(crate) const LIMITS: TableLimits = TableLimits::new(500, 64 << 10, 2 << 20, 5_000);
 
-/// The interval of keep-alive messages, and the longest time until one is answered. A node that falls
-/// silent and keeps its connections open loses them after both, and requests go to the others.
-const KEEP_ALIVE: Duration = Duration::from_secs(1);
-const ALIVE: Duration = Duration::from_secs(2);
 /// The longest pause in milliseconds before a read is sent again. It is random, so that requests
 /// that collided do not collide again.
 const MAX_PAUSE: u64 = 100;
-
-/// How many nodes of a lost session are tried, if no named one answers.
-const MAX_KNOWN: usize = 16;
 
 /// The connection to one cluster's partition.
 pub(crate) struct Client {
@@ -61,9 +46,9 @@ pub(crate) struct Client {
     /// The servers, as errors name them.
     pub(crate) endpoint: String,
     pub(crate) profile: ExecutionProfileHandle,
-    current: Mutex<Option<Arc<Connection>>>,
+    pub(crate) current: Mutex<Option<Arc<Connection>>>,
     /// The nodes that the last session knew.
-    known: Mutex<Vec<String>>,
+    pub(crate) known: Mutex<Vec<String>>,
     /// Held while a session is opened. It is apart from `current`, so that giving up a session
     /// never waits for a connection.
     connecting: tokio::sync::Mutex<()>,
@@ -149,38 +134,7 @@ impl Client {
         }
     }
 
-    /// A session with one of the nodes that the configuration names, or else with one of those that
-    /// the last session knew. If the last answer is in doubt, only the former count. A node that is
-    /// silent leaves the next one its turn.
-    async fn dial(&self, in_doubt: bool) -> Result<Arc<Session>, TableError> {
-        if let Some(session) = &self.config.session {
-            return Ok(Arc::clone(session));
-        }
-        let mut nodes: Vec<_> = self.config.nodes.iter().map(ToString::to_string).collect();
-        if !in_doubt {
-            let known = self.known_nodes();
-            nodes.extend(
-                known
-                    .into_iter()
-                    .filter(|node| !nodes.contains(node))
-                    .collect::<Vec<_>>(),
-            );
-        }
-        let attempts: Vec<_> = nodes
-            .into_iter()
-            .map(|node| connect(&self.config, node))
-            .collect();
-        let ends = |e: &TableError| e.kind() != TableErrorKind::Unavailable;
-        match first_of(attempts, ends).await {
-            Some(session) => session,
-            None => Err(error(
-                TableErrorKind::Configuration,
-                "there is no node to connect to",
-            )),
-        }
-    }
-
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+    pub(crate) fn current(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,33 +150,6 @@ impl Client {
             .as_ref()
             .filter(|connection| !silent(connection))
             .cloned()
-    }
-
-    /// The nodes of the last session, also of one that is silent.
-    fn known_nodes(&self) -> Vec<String> {
-        if let Some(connection) = &*self.current() {
-            self.keep_nodes(connection);
-        }
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Keeps the addresses of a session's nodes for the next one.
-    fn keep_nodes(&self, connection: &Connection) {
-        let nodes = self.nodes(connection).into_iter().take(MAX_KNOWN);
-        let nodes: Vec<_> = nodes.map(|node| node.address.to_string()).collect();
-        if !nodes.is_empty() {
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
-        }
-    }
-
-    /// Whether the session is connected to a node, so that a connection that broke is no reason to
-    /// open another session.
-    fn has_nodes(&self, connection: &Connection) -> bool {
-        let mut nodes = self.nodes(connection).into_iter();
-        nodes.any(|node| node.is_connected())
     }
 
     /// Closes this session for all callers, unless the application owns it.
@@ -281,7 +208,7 @@ impl Client {
                     continue;
                 }
             } else {
-                if !self.has_nodes(&connection) {
+                if !self.has_others(&connection) {
                     self.give_up(&connection);
                 }
                 if again && (failed.doubt == Doubt::None || !writes) {
@@ -328,28 +255,6 @@ impl Client {
         })
         .await
     }
-
-    /// How to send a request to one node only.
-    pub(crate) fn profile_of(&self, node: Arc<Node>) -> ExecutionProfile {
-        let only = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node), None);
-        let profile = profile(&self.config).to_builder();
-        profile.load_balancing_policy(only).build()
-    }
-
-    /// The nodes that the configuration allows.
-    pub(crate) fn nodes(&self, connection: &Connection) -> Vec<Arc<Node>> {
-        let datacenter = self.config.datacenter.as_deref();
-        let allowed = |node: &&Arc<Node>| {
-            datacenter.is_none_or(|name| node.datacenter.as_deref() == Some(name))
-        };
-        let state = connection.session.get_cluster_state();
-        state
-            .get_nodes_info()
-            .iter()
-            .filter(allowed)
-            .cloned()
-            .collect()
-    }
 }
 
 impl Connection {
@@ -378,54 +283,6 @@ impl Connection {
     fn is_silent_since(&self, moment: Instant) -> bool {
         self.lock().is_some_and(|since| since <= moment)
     }
-}
-
-/// Opens a session. All features of the driver that send a request twice are off.
-///
-/// # Errors
-/// `Configuration`, `PermissionDenied`, `Unavailable`.
-async fn connect(config: &CassandraConfig, node: String) -> Result<Arc<Session>, TableError> {
-    let connect_timeout = config.timeouts.connect();
-    let mut builder = SessionBuilder::new()
-        .known_node(node)
-        .connection_timeout(connect_timeout)
-        .hostname_resolution_timeout(Some(connect_timeout))
-        .metadata_request_clientside_timeout(config.timeouts.operation())
-        .pool_size(PoolSize::PerHost(NonZeroUsize::MIN))
-        .keepalive_interval(KEEP_ALIVE)
-        .keepalive_timeout(config.timeouts.operation().min(ALIVE))
-        .keyspaces_to_fetch([&config.keyspace])
-        .auto_await_schema_agreement(false)
-        .driver_config_reporting(false)
-        .default_execution_profile_handle(profile(config).into_handle());
-    if let Some(Credentials { user, password }) = &config.credentials {
-        builder = builder.user(user, password);
-    }
-    if config.tls {
-        builder = builder.tls_context(Some(Arc::new(config.tls_files.client_config(STORE)?)));
-    }
-    let session = builder.build().await.map(Arc::new);
-    session.map_err(|e| not_connected(&e, &config.endpoint(), config.tls))
-}
-
-/// How to send the table's own requests, also in a session of the application.
-fn profile(config: &CassandraConfig) -> ExecutionProfile {
-    let mut routing = DefaultPolicy::builder().token_aware(true);
-    if let Some(datacenter) = &config.datacenter {
-        routing = routing
-            .prefer_datacenter(datacenter.clone())
-            .permit_dc_failover(false);
-    }
-    let (serial, quorum) = config.consistency();
-    ExecutionProfile::builder()
-        .load_balancing_policy(routing.build())
-        .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
-        .speculative_execution_policy(None)
-        // Each request has a deadline of the table's own.
-        .request_timeout(None)
-        .consistency(quorum)
-        .serial_consistency(Some(serial))
-        .build()
 }
 
 /// What all clones of a table share.

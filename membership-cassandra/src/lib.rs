@@ -35,6 +35,7 @@ mod client;
 mod codec;
 mod commit;
 mod config;
+mod dial;
 mod durability;
 mod error;
 mod execute;

@@ -157,6 +157,7 @@ macro_rules! tests_over_successors {
 }
 
 tests_over_successors! {
+    cassandra_nodes, "cassandra", STRONG, three, Cassandra;
     consul_successors, "consul", STRONG, three, Consul;
     ensemble_successors, "zk", MONOTONIC, three, ZooKeeper;
     etcd_successors, "etcd", STRONG, three, Etcd;
