@@ -220,6 +220,14 @@ mod tests {
         }
     }
 
+    /// Otherwise a commit of before lands in a bucket made anew, whose sequences begin again.
+    #[test]
+    fn no_identity_is_drawn_twice() {
+        let drawn = (0..100).map(|_| Identity::random().unwrap().0);
+        let different: std::collections::BTreeSet<u64> = drawn.collect();
+        assert_eq!(different.len(), 100, "{different:?}");
+    }
+
     #[test]
     fn a_revision_is_the_identity_and_the_sequence() {
         let state = State {

@@ -15,9 +15,11 @@
 #![deny(missing_docs)]
 
 mod admin;
+mod cells;
 mod client;
 mod commit;
 mod config;
+mod confirm;
 mod error;
 mod heartbeat;
 mod keys;

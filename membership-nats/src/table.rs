@@ -12,10 +12,10 @@ use membership_core::{
 };
 use membership_provider::{LastWritten, Provider, StoreProvider};
 
+use crate::cells::Cell;
 use crate::client::Client;
 use crate::config::SCHEMES;
 use crate::keys::{CLUSTER_CELL, Keys, State, silo_cell};
-use crate::read::Cell;
 use crate::{NatsConfig, STORE};
 
 /// What a message has beside the document: its headers.
