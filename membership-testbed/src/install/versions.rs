@@ -1,7 +1,7 @@
 //! Other versions of servers, for `cargo xtask versions`: one entry per version. The usual ones are
 //! in `packages.rs`.
 
-use super::packages::{Recipe, Source, recipe};
+use super::packages::{Recipe, Source};
 use crate::kind::Kind;
 
 /// The environment variable that asks for another version of a server, by its name in
@@ -76,6 +76,14 @@ const fn wheel(package: &'static str, pinned: &'static str, server: &'static str
     of(source, &[])
 }
 
+const fn nats(pinned: &'static str) -> Recipe {
+    let source = Source::GoProgram {
+        package: "github.com/nats-io/nats-server/v2",
+        pinned,
+    };
+    of(source, &["nats-server"])
+}
+
 /// Each version and how it is had.
 static ALL: &[(Kind, &str, Recipe)] = &[
     (Kind::Postgres, "12.20.0", postgres("12.20.0")),
@@ -103,6 +111,8 @@ static ALL: &[(Kind, &str, Recipe)] = &[
     (Kind::ZooKeeper, "3.9.3", zookeeper("3.9.3")),
     (Kind::Etcd, "3.5.21", etcd("v3.5.21")),
     (Kind::Etcd, "3.6.5", etcd("v3.6.5")),
+    (Kind::Nats, "2.12.15", nats("v2.12.15")),
+    (Kind::Nats, "2.14.9", nats("v2.14.9")),
 ];
 
 /// The versions that can be installed beside the usual ones.
@@ -118,7 +128,7 @@ pub(super) fn wanted(kind: Kind) -> Result<(&'static Recipe, Option<&'static str
     let variable = variable(kind);
     let asked = std::env::var(&variable).ok();
     let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
-        return Ok((recipe(kind), None));
+        return Ok((kind.recipe(), None));
     };
     let mut all = ALL.iter().filter(|(of, ..)| *of == kind);
     if let Some((_, version, recipe)) = all.clone().find(|(_, version, _)| *version == asked) {
@@ -140,7 +150,7 @@ mod tests {
         let all: Vec<_> = versions().collect();
         for (n, one) in all.iter().enumerate() {
             assert!(!all[..n].contains(one), "{one:?}");
-            assert_ne!(recipe(one.0).number, NUMBER);
+            assert_ne!(one.0.recipe().number, NUMBER);
         }
     }
 }

@@ -381,24 +381,7 @@ fn image(kind: Kind) -> String {
     std::env::var(variable)
         .ok()
         .filter(|named| !named.is_empty())
-        .unwrap_or_else(|| {
-            match kind {
-                Kind::Redis => "redis:7.4",
-                Kind::Valkey => "valkey/valkey:8.1",
-                Kind::Postgres => "postgres:16",
-                Kind::MariaDb => "mariadb:11.4",
-                Kind::Azurite => "mcr.microsoft.com/azure-storage/azurite:3.35.0",
-                Kind::MongoDb => "mongo:6.0",
-                Kind::DynamoDb => "amazon/dynamodb-local:3.3.1",
-                Kind::Consul => "hashicorp/consul:1.20",
-                Kind::Etcd => "quay.io/coreos/etcd:v3.5.17",
-                Kind::ZooKeeper => "zookeeper:3.8.4",
-                Kind::Cassandra => "cassandra:5.0",
-                Kind::Nats => "nats:2.12",
-                Kind::SqlServer => "mcr.microsoft.com/mssql/server:2022-CU14-ubuntu-22.04",
-            }
-            .to_owned()
-        })
+        .unwrap_or_else(|| software::of(kind).image().to_owned())
 }
 
 /// The runtime of the containers.

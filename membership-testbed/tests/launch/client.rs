@@ -14,13 +14,8 @@ use crate::DEADLINE;
 pub fn has_client(server: &Server) -> bool {
     match server.kind() {
         Kind::Redis | Kind::Valkey | Kind::DynamoDb | Kind::Consul => true,
-        Kind::Azurite
-        | Kind::MongoDb
-        | Kind::ZooKeeper
-        | Kind::Cassandra
-        | Kind::Nats
-        | Kind::SqlServer => false,
-        _ => server.how() == How::Local,
+        Kind::Postgres | Kind::MariaDb | Kind::Etcd => server.how() == How::Local,
+        _ => false,
     }
 }
 

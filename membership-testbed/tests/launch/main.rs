@@ -22,54 +22,31 @@ use membership_testbed::{How, Kind, LaunchError, Options, Server, ServerSet};
 /// A long timeout for a busy machine; only a failing test waits for it.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-#[tokio::test]
-async fn redis_is_killed_and_started_again() {
-    is_controlled(Kind::Redis).await;
+/// One test per kind.
+macro_rules! is_controlled {
+    ($($name:ident: $kind:expr;)+) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                is_controlled($kind).await;
+            }
+        )+
+    };
 }
 
-#[tokio::test]
-async fn valkey_is_killed_and_started_again() {
-    is_controlled(Kind::Valkey).await;
-}
-
-#[tokio::test]
-async fn postgres_is_killed_and_started_again() {
-    is_controlled(Kind::Postgres).await;
-}
-
-#[tokio::test]
-async fn mariadb_is_killed_and_started_again() {
-    is_controlled(Kind::MariaDb).await;
-}
-
-#[tokio::test]
-async fn azurite_is_killed_and_started_again() {
-    is_controlled(Kind::Azurite).await;
-}
-
-#[tokio::test]
-async fn mongodb_is_killed_and_started_again() {
-    is_controlled(Kind::MongoDb).await;
-}
-
-#[tokio::test]
-async fn dynamodb_is_killed_and_started_again() {
-    is_controlled(Kind::DynamoDb).await;
-}
-
-#[tokio::test]
-async fn consul_is_killed_and_started_again() {
-    is_controlled(Kind::Consul).await;
-}
-
-#[tokio::test]
-async fn etcd_is_killed_and_started_again() {
-    is_controlled(Kind::Etcd).await;
-}
-
-#[tokio::test]
-async fn cassandra_is_killed_and_started_again() {
-    is_controlled(Kind::Cassandra).await;
+is_controlled! {
+    redis_is_killed_and_started_again: Kind::Redis;
+    valkey_is_killed_and_started_again: Kind::Valkey;
+    postgres_is_killed_and_started_again: Kind::Postgres;
+    mariadb_is_killed_and_started_again: Kind::MariaDb;
+    azurite_is_killed_and_started_again: Kind::Azurite;
+    mongodb_is_killed_and_started_again: Kind::MongoDb;
+    dynamodb_is_killed_and_started_again: Kind::DynamoDb;
+    consul_is_killed_and_started_again: Kind::Consul;
+    etcd_is_killed_and_started_again: Kind::Etcd;
+    cassandra_is_killed_and_started_again: Kind::Cassandra;
+    zookeeper_is_killed_and_started_again: Kind::ZooKeeper;
+    nats_is_killed_and_started_again: Kind::Nats;
 }
 
 #[tokio::test]
@@ -90,11 +67,6 @@ async fn members_of_etcd_elect_another_leader() {
 }
 
 #[tokio::test]
-async fn zookeeper_is_killed_and_started_again() {
-    is_controlled(Kind::ZooKeeper).await;
-}
-
-#[tokio::test]
 async fn servers_of_zookeeper_elect_another_leader() {
     let url = |hosts| format!("zk://membership:secret@{hosts}");
     another_leads(Kind::ZooKeeper, Some("secret"), url).await;
@@ -105,11 +77,6 @@ async fn servers_of_consul_elect_another_leader() {
     const TOKEN: &str = "0c0ffee0-5ec2-4e75-8a11-5add1e5ba77e";
     let url = |hosts| format!("consul://:{TOKEN}@{hosts}");
     another_leads(Kind::Consul, Some(TOKEN), url).await;
-}
-
-#[tokio::test]
-async fn nats_is_killed_and_started_again() {
-    is_controlled(Kind::Nats).await;
 }
 
 #[tokio::test]

@@ -49,6 +49,10 @@ impl Software for Azurite {
         wire::azurite(wire::tcp(address)?, ACCOUNT)
     }
 
+    fn image(&self) -> &'static str {
+        "mcr.microsoft.com/azure-storage/azurite:3.35.0"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut command = [
             "azurite-table",

@@ -160,6 +160,10 @@ impl Software for Cassandra {
         asked
     }
 
+    fn image(&self) -> &'static str {
+        "cassandra:5.0"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut edits = Vec::new();
         if options.password.is_some() {

@@ -85,6 +85,10 @@ impl Software for Consul {
         )
     }
 
+    fn image(&self) -> &'static str {
+        "hashicorp/consul:1.20"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let limits = format!("-hcl=limits {{ http_max_conns_per_client = {CONNECTIONS} }}");
         // The container's own address changes with a restart; no other server has to reach it.

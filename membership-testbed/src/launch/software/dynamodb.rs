@@ -64,6 +64,10 @@ impl Software for DynamoDb {
         wire::dynamodb(wire::tcp(address)?, "ListTables", "{}").map(drop)
     }
 
+    fn image(&self) -> &'static str {
+        "amazon/dynamodb-local:3.3.1"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut command = vec![
             "-jar",

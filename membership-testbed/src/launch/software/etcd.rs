@@ -81,6 +81,10 @@ impl Software for Etcd {
         serves(|| wire::unix(&ground.run().join(SOCKET)), &ground.options)
     }
 
+    fn image(&self) -> &'static str {
+        "quay.io/coreos/etcd:v3.5.17"
+    }
+
     fn container_command(&self, _: &Options) -> Vec<String> {
         let mut command = vec![
             "etcd".to_owned(),

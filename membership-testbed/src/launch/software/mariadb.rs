@@ -91,6 +91,10 @@ impl Software for MariaDb {
         wire::mysql(wire::tcp(address)?, options.password.is_some() || encrypted)
     }
 
+    fn image(&self) -> &'static str {
+        "mariadb:11.4"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut command = vec!["mariadbd".to_owned()];
         command.extend(settings(options).into_iter().map(str::to_owned));

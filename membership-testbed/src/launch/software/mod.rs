@@ -31,10 +31,12 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
     match kind {
         Kind::Redis => &redis::Redis {
             program: "redis-server",
+            image: "redis:7.4",
             offers_tls: true,
         },
         Kind::Valkey => &redis::Redis {
             program: "valkey-server",
+            image: "valkey/valkey:8.1",
             offers_tls: false,
         },
         Kind::Postgres => &postgres::Postgres,

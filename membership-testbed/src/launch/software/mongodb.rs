@@ -104,6 +104,10 @@ impl Software for MongoDb {
         }
     }
 
+    fn image(&self) -> &'static str {
+        "mongo:6.0"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut command = vec!["mongod".to_owned(), "--bind_ip_all".to_owned()];
         command.extend(settings(options));

@@ -63,6 +63,10 @@ impl Software for Nats {
         serves(wire::tcp(address)?, options.password.as_deref())
     }
 
+    fn image(&self) -> &'static str {
+        "nats:2.12"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut command = vec!["nats-server".to_owned(), "-js".to_owned()];
         if let Some(password) = &options.password {

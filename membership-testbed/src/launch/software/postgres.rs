@@ -87,6 +87,10 @@ impl Software for Postgres {
         )
     }
 
+    fn image(&self) -> &'static str {
+        "postgres:16"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut command = vec!["postgres".to_owned()];
         for (name, value) in settings(options) {

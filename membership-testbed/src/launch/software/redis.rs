@@ -12,6 +12,7 @@ use crate::launch::options::Options;
 
 pub(super) struct Redis {
     pub(super) program: &'static str,
+    pub(super) image: &'static str,
     /// The Valkey of the Python package was built without TLS.
     pub(super) offers_tls: bool,
 }
@@ -88,6 +89,10 @@ impl Software for Redis {
             ),
             false => Ok(()),
         }
+    }
+
+    fn image(&self) -> &'static str {
+        self.image
     }
 
     fn container_command(&self, options: &Options) -> Vec<String> {

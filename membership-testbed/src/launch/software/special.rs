@@ -23,7 +23,10 @@ pub(in crate::launch) trait Software: Send + Sync {
     fn ask_inside(&self, _: &Ground) -> io::Result<()> {
         Ok(())
     }
-    /// The command of a container of the official image: its program and arguments.
+    /// The official image of its containers, with a pinned tag.
+    #[cfg_attr(not(feature = "containers"), allow(dead_code))]
+    fn image(&self) -> &'static str;
+    /// The command of a container of that image: its program and arguments.
     #[cfg_attr(not(feature = "containers"), allow(dead_code))]
     fn container_command(&self, options: &Options) -> Vec<String>;
     /// The environment of such a container.

@@ -41,6 +41,10 @@ impl Software for SqlServer {
         wire::tds::login(wire::tcp(address)?, "sa", password(options))
     }
 
+    fn image(&self) -> &'static str {
+        "mcr.microsoft.com/mssql/server:2022-CU14-ubuntu-22.04"
+    }
+
     fn container_command(&self, options: &Options) -> Vec<String> {
         let mut command = vec!["/opt/mssql/bin/sqlservr".to_owned()];
         command.extend(options.args.iter().cloned());

@@ -133,6 +133,10 @@ impl Software for ZooKeeper {
         wire::zookeeper(wire::tcp(([127, 0, 0, 1], port).into())?)
     }
 
+    fn image(&self) -> &'static str {
+        "zookeeper:3.8.4"
+    }
+
     fn container_command(&self, _: &Options) -> Vec<String> {
         // The image's own command, which its entry point expects.
         ["zkServer.sh", "start-foreground"]
