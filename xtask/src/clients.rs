@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::providers::providers;
 use crate::{Failure, say};
 
 /// Checks that each feature of the library pulls in its own store's client and no other's.
@@ -24,25 +25,6 @@ const NO_STORES: &[&str] = &[
     "metrics",
     "mongodb-srv",
     "testing",
-];
-
-/// The client crate of each store: one line per store.
-const CLIENTS: &[(&str, &[&str])] = &[
-    ("sqlite", &["rusqlite", "libsqlite3-sys"]),
-    ("redis", &["redis"]),
-    ("postgres", &["tokio-postgres"]),
-    ("mssql", &["tiberius"]),
-    ("mysql", &["mysql_async"]),
-    ("dynamodb", &["aws-sdk-dynamodb"]),
-    // It has no client crate: the provider itself sends requests over HTTP, as others do.
-    ("etcd", &["membership-etcd"]),
-    ("mongodb", &["mongodb"]),
-    ("nats", &["async-nats"]),
-    ("azure-table", &["azure_core", "azure_identity"]),
-    ("cassandra", &["scylla"]),
-    ("zk", &["zookeeper-client"]),
-    // The provider sends requests over HTTP, as others do.
-    ("consul", &["membership-consul"]),
 ];
 
 impl Clients {
@@ -68,14 +50,15 @@ impl Clients {
             .keys()
             .filter(|feature| !NO_STORES.contains(&feature.as_str()))
         {
-            let Some((_, own)) = CLIENTS.iter().find(|(name, _)| name == feature) else {
+            let Some((_, provider)) = providers().find(|(_, it)| it.scheme == *feature) else {
                 wrong.push(format!(
-                    "the feature `{feature}` of {LIBRARY} is not in the table of xtask/src/clients.rs: add the crate that speaks with its store"
+                    "no Cargo.toml has a [[package.metadata.provider]] with the scheme `{feature}`, a feature of {LIBRARY}"
                 ));
                 continue;
             };
+            let own = &provider.clients;
             let crates = pulled(root, feature)?;
-            for client in own.iter().filter(|client| !crates.contains(**client)) {
+            for client in own.iter().filter(|client| !crates.contains(*client)) {
                 wrong.push(format!("the feature `{feature}` pulls no {client}: is it still the client of that store?"));
             }
             wrong.extend(foreign(feature, &crates));
@@ -102,12 +85,11 @@ impl Clients {
 
 /// Clients of other stores among these crates.
 fn foreign(feature: &str, crates: &BTreeSet<String>) -> Vec<String> {
-    let others = CLIENTS
-        .iter()
-        .filter(|(name, _)| *name != feature)
-        .flat_map(|(name, clients)| clients.iter().map(move |client| (name, client)));
+    let others = providers()
+        .filter(|(_, it)| it.scheme != feature)
+        .flat_map(|(_, it)| it.clients.iter().map(move |client| (&it.scheme, client)));
     others
-        .filter(|(_, client)| crates.contains(**client))
+        .filter(|(_, client)| crates.contains(*client))
         .map(|(other, client)| {
             format!("the feature `{feature}` pulls {client}, the client of `{other}`")
         })

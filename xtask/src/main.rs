@@ -4,6 +4,7 @@ mod clients;
 mod deploy;
 mod new_provider;
 mod picture;
+mod providers;
 mod servers;
 #[cfg(test)]
 mod shape;
@@ -85,7 +86,8 @@ fn say(text: &str) {
 
 #[allow(clippy::print_stderr, reason = "what the command answers")]
 fn main() -> ExitCode {
-    let done = match Xtask::parse() {
+    let command = Xtask::parse();
+    let done = providers::check().and_then(|()| match command {
         Xtask::Servers(command) => command.run(&root()),
         Xtask::Clients(command) => command.run(&root()),
         Xtask::Deploy(command) => command.run(&root()),
@@ -95,7 +97,7 @@ fn main() -> ExitCode {
         Xtask::Picture(command) => command.run(&root()),
         Xtask::Status(command) => command.run(&root()),
         Xtask::Versions(command) => command.run(&root()),
-    };
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -25,51 +25,11 @@ const OPTIONAL: &[&str] = &["codec", "hints", "keys", "lib", "mod"];
 /// The most files of a crate that `cargo xtask new-provider` makes.
 const MOST_OF_A_SHAPE: usize = 5;
 
-/// A provider's folder, and the files that only its store needs.
-const PROVIDERS: &[(&str, &[&str])] = &[
-    (
-        "membership-azure/src",
-        &["auth", "batch", "fence", "requests"],
-    ),
-    (
-        "membership-cassandra/src",
-        &["durability", "execute", "statements"],
-    ),
-    ("membership-consul/src", &["txn"]),
-    ("membership-dynamo/src", &["fence", "query"]),
-    ("membership-etcd/src", &["login", "wire"]),
-    ("membership-mongo/src", &["commands"]),
-    ("membership-nats/src", &[]),
-    (
-        "membership-redis/src",
-        &["connection", "scripts", "topology"],
-    ),
-    (
-        "membership-sql/src/mssql",
-        &["checks", "connection", "schema", "sql"],
-    ),
-    (
-        "membership-sql/src/mysql",
-        &[
-            "checks",
-            "columns",
-            "connection",
-            "procedure",
-            "schema",
-            "server",
-            "sql",
-        ],
-    ),
-    (
-        "membership-sql/src/postgres",
-        &["checks", "connection", "schema", "sql", "tls", "unlogged"],
-    ),
-    (
-        "membership-sql/src/sqlite",
-        &["path", "schema", "session", "timer", "worker"],
-    ),
-    ("membership-zk/src", &["batch", "diagnose", "snapshot_read"]),
-];
+/// The folder of each provider, and the files that only its store needs.
+fn providers() -> impl Iterator<Item = (String, &'static [String])> {
+    let all = crate::providers::providers();
+    all.map(|(package, it)| (format!("{package}/{}", it.folder), it.files.as_slice()))
+}
 
 /// The names of the files and folders of a provider, without their endings.
 fn names(folder: &str) -> BTreeSet<String> {
@@ -87,10 +47,10 @@ fn the_same_job_is_in_the_same_file_of_every_provider() {
     let mut wrong = Vec::new();
     // A provider made by `cargo xtask new-provider` has the files of its shape until it grows.
     let made = |folder: &str| names(folder).len() <= MOST_OF_A_SHAPE;
-    for (folder, extra) in PROVIDERS.iter().filter(|(folder, _)| !made(folder)) {
-        let names = names(folder);
+    for (folder, extra) in providers().filter(|(folder, _)| !made(folder)) {
+        let names = names(&folder);
         // Only a table that implements the contract itself can have a baseline.
-        let table = crate::root().join(folder).join("table.rs");
+        let table = crate::root().join(&folder).join("table.rs");
         let is_document = fs::read_to_string(table).is_ok_and(|it| it.contains("DocumentTable"));
         let spared = |name: &str| is_document && name == BASELINE;
         let lacks = |name: &&&str| !names.contains(**name) && !spared(name);
@@ -98,12 +58,12 @@ fn the_same_job_is_in_the_same_file_of_every_provider() {
             wrong.push(format!("{folder} has no {missing}.rs"));
         }
         let allowed = |name: &&String| {
-            let known = [REQUIRED, OPTIONAL, extra];
-            known.iter().any(|list| list.contains(&name.as_str()))
+            let mut known = REQUIRED.iter().chain(OPTIONAL);
+            known.any(|one| one == name) || extra.contains(name)
         };
         for name in names.iter().filter(|name| !allowed(name)) {
             wrong.push(format!(
-                "{folder}/{name}: put it into the file that has this job in every provider, or name it in xtask/src/shape.rs"
+                "{folder}/{name}: put it into the file that has this job in every provider, or name it in `files` of the crate's [[package.metadata.provider]]"
             ));
         }
     }
@@ -118,7 +78,7 @@ fn the_same_job_is_in_the_same_file_of_every_provider() {
 #[test]
 fn every_provider_is_in_the_list() {
     let root = crate::root();
-    let listed = |folder: &str| PROVIDERS.iter().any(|(one, _)| one.starts_with(folder));
+    let listed = |folder: &str| providers().any(|(one, _)| one.starts_with(&format!("{folder}/")));
     for entry in fs::read_dir(&root).unwrap() {
         let folder = entry.unwrap().file_name().to_string_lossy().into_owned();
         let manifest = root.join(&folder).join("Cargo.toml");
@@ -130,7 +90,7 @@ fn every_provider_is_in_the_list() {
             });
         assert!(
             !is_provider || listed(&folder),
-            "{folder} is in no line of PROVIDERS in xtask/src/shape.rs: add it, with the files that only its store needs"
+            "{folder}/Cargo.toml has no [[package.metadata.provider]]: docs/new-provider.md, step 11"
         );
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::providers::{Provider, providers};
 use crate::{Failure, say};
 
 /// The environment variable that makes the suite keep its runs.
@@ -28,27 +29,18 @@ const BEGIN: &str = "<!-- cargo xtask status: the last column -->";
 const BEGIN_ALL: &str = "<!-- cargo xtask status: all of it -->";
 const END: &str = "<!-- end of cargo xtask status -->";
 
-/// The stores that a scheme leads to, by their names in reports.
-const SCHEMES: &[(&str, &[&str])] = &[
-    ("memory", &["memory"]),
-    ("sqlite", &["sqlite"]),
-    ("postgres", &["postgres"]),
-    ("mssql", &["sqlserver"]),
-    ("mysql", &["mariadb", "mysql"]),
-    ("redis", &["redis", "valkey"]),
-    ("dynamodb", &["dynamodb"]),
-    ("azure-table", &["azure-table"]),
-    ("mongodb", &["mongodb"]),
-    ("cassandra", &["cassandra"]),
-    ("etcd", &["etcd"]),
-    ("nats", &["nats"]),
-    ("zk", &["zookeeper"]),
-    ("consul", &["consul"]),
-];
+/// The scheme of the store without a server and without a crate.
+const MEMORY: &str = "memory";
 
-/// All stores, in the order of the schemes.
-fn stores_of_schemes() -> impl Iterator<Item = &'static str> {
-    SCHEMES.iter().flat_map(|(_, stores)| *stores).copied()
+/// All stores, each with its scheme, in the order of the crates.
+fn stores_of_schemes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of = |it: &'static Provider| {
+        it.stores
+            .iter()
+            .map(|one| (it.scheme.as_str(), one.as_str()))
+    };
+    let others = providers().flat_map(move |(_, it)| of(it));
+    [(MEMORY, MEMORY)].into_iter().chain(others)
 }
 
 /// The operations of the table of round trips, by their names in the suite.
@@ -138,7 +130,7 @@ fn runs(folder: &Path) -> Result<Runs, Failure> {
                 ))
             })?;
             // Other runs are of examples, and of tables with planted faults.
-            if stores_of_schemes().any(|store| store == base(&name)) {
+            if stores_of_schemes().any(|(_, store)| store == base(&name)) {
                 runs.insert(name, run);
             }
         }
@@ -237,12 +229,9 @@ fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
             let schemes: Vec<&str> = cells.get(1).map_or(Vec::new(), |cell| {
                 cell.split('`').skip(1).step_by(2).collect()
             });
-            let stores = SCHEMES
-                .iter()
-                .filter(|(scheme, _)| schemes.contains(scheme))
-                .flat_map(|(_, stores)| *stores);
+            let stores = stores_of_schemes().filter(|(scheme, _)| schemes.contains(scheme));
             let found: Vec<_> = stores
-                .filter_map(|store| Some((*store, in_short(runs, store)?)))
+                .filter_map(|(_, store)| Some((store, in_short(runs, store)?)))
                 .collect();
             let said = match found.as_slice() {
                 [] => return (*text).to_owned(),
@@ -283,7 +272,7 @@ fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
             line(&head),
             line(&vec!["---".to_owned(); head.len()]).replace(' ', ""),
         ];
-        for store in stores_of_schemes() {
+        for (_, store) in stores_of_schemes() {
             for (name, run) in of(runs, store) {
                 // Only a part of the cases ran: the row of the last whole run still holds, unless
                 // one of the cases failed.
@@ -461,11 +450,11 @@ mod tests {
         let written =
             round_trips(&document, &Runs::from([("redis".to_owned(), run(6, 0))])).unwrap();
         assert!(
-            written.contains("|---|---|---|---|---|---|\n| sqlite | – |"),
+            written.contains("|---|---|---|---|---|---|\n| redis | 1 |"),
             "{written}"
         );
         assert!(
-            written.contains("| redis | 1 | – | – | – | 6 passed, 2 not applicable |\n"),
+            written.contains("| sqlite | – | – | – | – | 1 passed, 0 not applicable |\n"),
             "{written}"
         );
     }

@@ -1,41 +1,45 @@
-//! The providers of this build's features.
+//! The providers of this project: the feature of each, how it is made, and its schemes. Those of this
+//! build's features are there.
 
 use std::sync::Arc;
 
 use membership_provider::Provider;
 
-/// One line per store.
-pub(super) fn providers() -> Vec<Arc<dyn Provider>> {
-    vec![
-        #[cfg(feature = "memory")]
-        Arc::new(memory::MemoryProvider),
-        #[cfg(feature = "azure-table")]
-        Arc::new(membership_azure::provider()),
-        #[cfg(feature = "cassandra")]
-        Arc::new(membership_cassandra::provider()),
-        #[cfg(feature = "consul")]
-        Arc::new(membership_consul::provider()),
-        #[cfg(feature = "dynamodb")]
-        Arc::new(membership_dynamo::provider()),
-        #[cfg(feature = "etcd")]
-        Arc::new(membership_etcd::provider()),
-        #[cfg(feature = "mongodb")]
-        Arc::new(membership_mongo::provider()),
-        #[cfg(feature = "mssql")]
-        Arc::new(membership_sql::mssql_provider()),
-        #[cfg(feature = "mysql")]
-        Arc::new(membership_sql::mysql_provider()),
-        #[cfg(feature = "nats")]
-        Arc::new(membership_nats::provider()),
-        #[cfg(feature = "postgres")]
-        Arc::new(membership_sql::postgres_provider()),
-        #[cfg(feature = "redis")]
-        Arc::new(membership_redis::provider()),
-        #[cfg(feature = "sqlite")]
-        Arc::new(membership_sql::sqlite_provider()),
-        #[cfg(feature = "zk")]
-        Arc::new(membership_zk::provider()),
-    ]
+use super::known::Known;
+
+macro_rules! builtin {
+    ($($feature:literal => $($provider:expr)?, [$($scheme:literal),+];)+) => {
+        /// Every scheme, whether or not this build has it.
+        pub(super) const KNOWN: &[Known] =
+            &[$($(Known { scheme: $scheme, feature: $feature },)+)+];
+
+        /// The providers of this build.
+        pub(super) fn providers() -> Vec<Arc<dyn Provider>> {
+            vec![$($(
+                #[cfg(feature = $feature)]
+                Arc::new($provider),
+            )?)+]
+        }
+    };
+}
+
+builtin! {
+    "memory" => memory::MemoryProvider, ["memory"];
+    "azure-table" => membership_azure::provider(), ["azure-table"];
+    "cassandra" => membership_cassandra::provider(), ["cassandra"];
+    "consul" => membership_consul::provider(), ["consul", "consul+https"];
+    "dynamodb" => membership_dynamo::provider(), ["dynamodb"];
+    "etcd" => membership_etcd::provider(), ["etcd", "etcd+https"];
+    "mongodb" => membership_mongo::provider(), ["mongodb"];
+    // The provider of MongoDB, built with a resolver.
+    "mongodb-srv" => , ["mongodb+srv"];
+    "mssql" => membership_sql::mssql_provider(), ["mssql"];
+    "mysql" => membership_sql::mysql_provider(), ["mysql"];
+    "nats" => membership_nats::provider(), ["nats"];
+    "postgres" => membership_sql::postgres_provider(), ["postgres", "postgresql"];
+    "redis" => membership_redis::provider(), ["redis", "rediss", "redis+sentinel", "redis+cluster"];
+    "sqlite" => membership_sql::sqlite_provider(), ["sqlite"];
+    "zk" => membership_zk::provider(), ["zk"];
 }
 
 #[cfg(feature = "memory")]

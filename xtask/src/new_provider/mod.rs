@@ -3,6 +3,8 @@
 
 mod names;
 mod registered;
+#[cfg(test)]
+mod touched;
 
 use std::fs;
 use std::io;
@@ -28,9 +30,17 @@ pub struct NewProvider {
     /// Outside of this workspace: depend on the project's repository and not on this checkout.
     #[arg(long)]
     git: bool,
+    /// The launcher of this workspace starts the server: write its place there, too. Otherwise the
+    /// crate's tests start it.
+    #[arg(long, conflicts_with_all = ["into", "git"])]
+    launcher: bool,
+    /// Make nothing: write the provider, whose crate is there, into each place of this workspace that
+    /// does not know it yet.
+    #[arg(long, conflicts_with_all = ["shape", "into", "git", "launcher", "missing"])]
+    register: bool,
     /// Make nothing: name the places of this workspace that do not know the provider yet, each with
     /// what to add.
-    #[arg(long, conflicts_with_all = ["shape", "into", "git"])]
+    #[arg(long, conflicts_with_all = ["shape", "into", "git", "launcher"])]
     missing: bool,
 }
 
@@ -72,6 +82,39 @@ const COMMON: &[File] = &[
     (
         "tests/support/server.rs",
         include_str!("../../templates/common/tests/support/server.rs"),
+    ),
+];
+
+/// How the crate's tests start the server; the launcher does it otherwise.
+const SERVER: &str = "tests/support/server.rs";
+
+/// What stands in tests/support/mod.rs and in Cargo.toml if the tests start the server.
+const STARTED: [(&str, &str); 6] = [
+    ("{{server_module}}", "mod server;\n"),
+    ("{{local_server}}", "LocalServer, "),
+    ("{{testbed}}", ""),
+    (
+        "{{start}}",
+        "    let server = LocalServer::start(\"MEMBERSHIP_TEST_{{NAME}}_URL\", \"{{name}}\", SECRET, server::command);
+    ServerBackend::new(\"{{name}}\", UnderTest, server.await.unwrap()).secret(SECRET)",
+    ),
+    ("{{server}}", ""),
+    ("{{launcher}}", ""),
+];
+
+/// The same if the launcher starts it.
+const LAUNCHED: [(&str, &str); 6] = [
+    ("{{server_module}}", ""),
+    ("{{local_server}}", ""),
+    ("{{testbed}}", "use membership_testbed::{Kind, suite};\n"),
+    (
+        "{{start}}",
+        "    suite::single(UnderTest, Kind::{{Title}}, SECRET).await.unwrap()",
+    ),
+    ("{{server}}", "server = \"{{name}}\"\n"),
+    (
+        "{{launcher}}",
+        "membership-testbed = { workspace = true, features = [\"suite\"] }\n",
     ),
 ];
 
@@ -169,15 +212,23 @@ fn at(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Writes the crate into `folder`, which does not exist; `manifest` is the text of its Cargo.toml.
-fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(), Failure> {
+/// Its tests start the server, or the launcher does.
+fn write(
+    folder: &Path,
+    names: &Names,
+    (shape, launcher): (Shape, bool),
+    manifest: &str,
+) -> Result<(), Failure> {
+    let start = if launcher { LAUNCHED } else { STARTED };
     let mut sources = Vec::new();
     for (place, template) in [("Cargo.toml", manifest)]
         .iter()
         .chain(COMMON)
         .chain(shape.files())
+        .filter(|(place, _)| !(launcher && *place == SERVER))
     {
         let mut text = template.replace("{{staging}}\n", shape.staging());
-        for (word, meaning) in shape.words() {
+        for (word, meaning) in shape.words().into_iter().chain(start) {
             text = text.replace(word, meaning);
         }
         let path = folder.join(place);
@@ -188,17 +239,59 @@ fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(
             sources.push(path);
         }
     }
-    // The order of names and the length of lines depend on the store's name.
-    let status = Command::new("rustfmt")
-        .args(["--edition", "2024"])
-        .args(&sources)
-        .status();
-    if !status.is_ok_and(|s| s.success()) {
-        return Err(Failure::new(format!(
+    format(&sources)
+}
+
+/// Formats these files: the order of names and the length of lines depend on the store's name.
+fn format(sources: &[PathBuf]) -> Result<(), Failure> {
+    let mut rustfmt = Command::new("rustfmt");
+    // Not the modules that a file declares, which belong to somebody else.
+    let status = rustfmt.args(["--edition", "2024"]).args(sources).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(Failure::new(format!(
             "rustfmt does not format {}; is it installed? `rustup component add rustfmt`",
+            sources
+                .first()
+                .map(PathBuf::as_path)
+                .unwrap_or(Path::new(""))
+                .display()
+        ))),
+    }
+}
+
+/// Writes the launcher's part, and names it where the launcher names each.
+fn with_launcher(root: &Path, names: &Names) -> Result<(), Failure> {
+    let path = root.join(registered::launcher_file(names));
+    names.fits_a_module()?;
+    if path.exists() {
+        return Err(Failure::new(format!(
+            "{} is there already; nothing was written",
+            path.display()
+        )));
+    }
+    registered::register_launcher(root, names)?;
+    let text = names.fill(include_str!("../../templates/launcher.rs"));
+    fs::write(&path, text).map_err(|e| at(&path, &e))?;
+    format(&[path])
+}
+
+/// Writes the provider into the places that do not know it, and says what is left to write by hand.
+fn register(root: &Path, names: &Names) -> Result<(), Failure> {
+    let folder = root.join(names.package());
+    if !folder.is_dir() {
+        return Err(Failure::new(format!(
+            "{} is not there: make the crate first, with `cargo xtask new-provider`",
             folder.display()
         )));
     }
+    let changed = registered::register(root, names)?;
+    for file in &changed {
+        say(&format!("{file}: {} is named", names.package()));
+    }
+    say(
+        "Replace `to be written` in docs/choosing.md and docs/providers.md. The licences of new dependencies belong into deny.toml.",
+    );
     Ok(())
 }
 
@@ -208,7 +301,14 @@ fn with_member(manifest: &str, member: &str) -> Option<String> {
     let end = begin + manifest[begin..].find("]\n")?;
     let mut lines: Vec<&str> = manifest[begin..end].lines().collect();
     let line = format!("    \"{member}\",");
-    if !lines.contains(&line.as_str()) {
+    let covers = |one: &&str| {
+        let pattern = one.trim().trim_matches(['"', ',']);
+        let begin = pattern.strip_suffix('*');
+        begin
+            .and_then(|begin| member.strip_prefix(begin))
+            .is_some_and(|rest| !rest.contains('/'))
+    };
+    if !lines.contains(&line.as_str()) && !lines.iter().any(covers) {
         let at = lines
             .iter()
             .position(|l| *l > line.as_str())
@@ -228,6 +328,9 @@ impl NewProvider {
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let names = Names::new(&self.name)?;
         let root = root.canonicalize()?;
+        if self.register {
+            return register(&root, &names);
+        }
         if self.missing {
             let missing = registered::missing(&root, &names);
             if missing.is_empty() {
@@ -259,10 +362,16 @@ impl NewProvider {
                     folder.display()
                 )));
             }
-            Ok(member) => self.make_inside(&root, &folder, member, &names),
+            Ok(member) => {
+                self.make_inside(&root, &folder, member, &names)
+                    .and_then(|()| match self.launcher {
+                        true => with_launcher(&root, &names),
+                        false => Ok(()),
+                    })
+            }
             Err(_) => self
                 .manifest_outside(&root)
-                .and_then(|manifest| write(&folder, &names, self.shape, &manifest)),
+                .and_then(|manifest| write(&folder, &names, self.template(), &manifest)),
         };
         if let Err(failure) = made {
             // It did not exist before.
@@ -280,7 +389,7 @@ impl NewProvider {
 Next:
   1. {cd}cargo test -p {package}
      compiles, and fails: below each case stands what is not written yet.
-  2. Write `command` in tests/support/server.rs: how your server is started.
+  2. {start}.
   3. Add your client to Cargo.toml, and sort its errors in src/error.rs.
   4. Write the functions in {to_write}; run the suite again until it is green.
 docs/new-provider.md goes through all of it, step by step.",
@@ -291,9 +400,21 @@ docs/new-provider.md goes through all of it, step by step.",
                 format!("cd {} && ", folder.display())
             },
             package = names.package(),
+            start = match self.launcher {
+                true => format!(
+                    "Write {}: how your server is installed, started and asked",
+                    registered::launcher_file(&names).display()
+                ),
+                false => "Write `command` in tests/support/server.rs: how your server is started"
+                    .to_owned(),
+            },
             to_write = self.shape.to_write(),
         ));
         Ok(())
+    }
+
+    const fn template(&self) -> (Shape, bool) {
+        (self.shape, self.launcher)
     }
 
     /// Writes the crate into this workspace and adds it to the members. If the workspace does not
@@ -315,7 +436,7 @@ docs/new-provider.md goes through all of it, step by step.",
             ))
         })?;
         let template = include_str!("../../templates/common/Cargo.toml.inside");
-        write(folder, names, self.shape, template)?;
+        write(folder, names, self.template(), template)?;
         fs::write(&path, with).map_err(|e| at(&path, &e))?;
         match names::packages(root) {
             Ok(_) => Ok(()),
@@ -362,6 +483,9 @@ mod tests {
         let added = with_member(manifest, "b").unwrap();
         assert!(added.contains("members = [\n    \"a\",\n    \"b\",\n    \"c\",\n]\ndefault-members = [\n    \"a\",\n]\n"), "{added}");
         assert_eq!(with_member(&added, "b").unwrap(), added);
+        let all = "[workspace]\nmembers = [\n    \"a-*\",\n]\n";
+        assert_eq!(with_member(all, "a-b").unwrap(), all);
+        assert!(with_member(all, "a-b/c").unwrap().contains("\"a-b/c\""));
     }
 
     /// A workspace with one member, a crate of this name, and with this scheme.
@@ -383,7 +507,7 @@ mod tests {
         write("one/src/lib.rs", "");
         write(
             names::KNOWN,
-            &format!("pub(super) const KNOWN: &[Known] = &[\n    provided(\"{scheme}\"),\n];\n"),
+            &format!("builtin! {{\n    \"{scheme}\" => it::provider(), [\"{scheme}\"];\n}}\n"),
         );
         place
     }
@@ -394,6 +518,8 @@ mod tests {
             shape: Shape::Document,
             into,
             git,
+            launcher: false,
+            register: false,
             missing: false,
         };
         command.run(root).map_err(|failure| failure.to_string())

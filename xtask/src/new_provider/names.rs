@@ -10,7 +10,16 @@ use super::at;
 use crate::{Failure, cargo, output};
 
 /// The file with the schemes of all providers, in the workspace.
-pub const KNOWN: &str = "membership/src/connect/known.rs";
+pub const KNOWN: &str = "membership/src/connect/builtin.rs";
+
+/// The words of Rust that a name can be.
+const KEYWORDS: &[&str] = &[
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate",
+    "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl",
+    "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref",
+    "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof",
+    "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+];
 
 /// The name in the forms that the templates use.
 #[derive(Debug)]
@@ -69,8 +78,25 @@ impl Names {
         Ok(())
     }
 
+    /// Refuses a name that cannot be a module and a type of the launcher.
+    pub fn fits_a_module(&self) -> Result<(), Failure> {
+        if KEYWORDS.contains(&self.ident.as_str()) {
+            return Err(Failure::new(format!(
+                "`{}` is a word of Rust, and would name a module of the launcher: leave --launcher out, or choose another name",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
     pub fn fill(&self, template: &str) -> String {
+        let also = match self.name == self.ident {
+            true => String::new(),
+            // Modules of tests have this name.
+            false => format!("also = [\"{}\"]\n", self.ident),
+        };
         template
+            .replace("{{also}}", &also)
             .replace("{{name}}", &self.name)
             .replace("{{ident}}", &self.ident)
             .replace("{{Title}}", &self.title)
@@ -92,8 +118,8 @@ pub fn packages(root: &Path) -> Result<Vec<String>, Failure> {
 /// The schemes in the text of [`KNOWN`].
 fn schemes(known: &str) -> impl Iterator<Item = &str> {
     let lines = known.lines().map(str::trim);
-    let provided = lines.filter(|line| line.starts_with("provided"));
-    provided.filter_map(|line| line.split('"').nth(1))
+    let lists = lines.filter_map(|line| line.strip_suffix("];")?.rsplit_once(", [\""));
+    lists.flat_map(|(_, schemes)| schemes.trim_matches('"').split("\", \""))
 }
 
 #[cfg(test)]
@@ -129,6 +155,10 @@ mod tests {
         for scheme in ["memory", "postgresql", "redis+cluster", "azure-table", "zk"] {
             assert!(schemes.contains(&scheme), "{scheme}: {schemes:?}");
         }
-        assert_eq!(schemes.len(), known.matches("    provided").count());
+        let stores = known
+            .lines()
+            .filter(|line| line.starts_with("    \""))
+            .count();
+        assert!(schemes.len() > stores && stores > 12, "{schemes:?}");
     }
 }

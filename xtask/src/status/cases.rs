@@ -52,7 +52,7 @@ pub(super) fn every_row_has_a_run(document: &str, runs: &Runs) -> Result<(), Fai
         .lines()
         .filter_map(|line| cells(line).into_iter().next());
     let missing: Vec<String> = rows
-        .filter(|name| stores_of_schemes().any(|store| store == base(name)))
+        .filter(|name| stores_of_schemes().any(|(_, store)| store == base(name)))
         .filter(|name| !runs.contains_key(name))
         .collect();
     if missing.is_empty() {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::shares::{BY_DEFAULT, LIBRARY, PROGRAM, SHARES, STORES, Share, is_chosen};
+use super::shares::{BY_DEFAULT, LIBRARY, PROGRAM, STORES, Share, is_chosen, shares};
 
 /// The feature for servers as containers.
 const CONTAINERS: (&str, &str) = ("membership-testbed", "containers");
@@ -46,10 +46,10 @@ impl Plan {
         let packages = metadata["packages"].as_array().map(Vec::as_slice);
         let packages = packages.unwrap_or_default();
         let mut targets = BTreeSet::new();
-        for share in SHARES {
+        for share in shares() {
             if !packages.iter().any(|one| one["name"] == share.package) {
                 return Err(Failure::new(format!(
-                    "xtask/src/test/shares.rs names the package {}, which does not exist",
+                    "a share of the tests names the package {}, which does not exist",
                     share.package
                 )));
             }

@@ -15,7 +15,7 @@ use std::time::Instant;
 use crate::{Failure, cargo, say, servers, status};
 use build::Plan;
 use run::{LIMIT, LIMIT_WHOLE, Outcome, Runner};
-use shares::{SHARES, Share};
+use shares::{Share, shares};
 
 /// Runs what a plain `cargo test` leaves out: every store against its real server, and all
 /// features. Installs servers that are missing.
@@ -251,7 +251,7 @@ fn environment(root: &Path, containers: bool) -> Vec<(&'static str, String)> {
 /// The requested shares; without a request, those that `usual` accepts.
 fn chosen(only: &[&'static Share], usual: impl Fn(&Share) -> bool) -> Vec<&'static Share> {
     let is_asked = |share: &&Share| only.iter().any(|one| one.name == share.name);
-    SHARES
+    shares()
         .iter()
         .filter(|share| {
             if only.is_empty() {

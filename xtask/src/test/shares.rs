@@ -1,8 +1,12 @@
-//! Which tests belong to which share: one line per store, and the only place to add one.
+//! Which tests belong to which share. The crates of providers name theirs in their Cargo.toml; those
+//! of no provider are here.
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use membership_testbed::Kind;
+
+use crate::providers;
 
 /// The tests of one store, or of one set-up of it.
 #[derive(Debug)]
@@ -11,7 +15,7 @@ pub struct Share {
     pub name: &'static str,
     /// Other names. A test belongs to the share whose name, or other name, is part of its target or
     /// path.
-    pub also: &'static [&'static str],
+    pub also: Vec<&'static str>,
     /// The package with its tests. Tests that name no share belong to the package's first one.
     pub package: &'static str,
     /// The server it needs.
@@ -29,7 +33,7 @@ pub struct Share {
 
 const SHARE: Share = Share {
     name: "",
-    also: &[],
+    also: Vec::new(),
     package: "",
     server: None,
     by_default: false,
@@ -38,26 +42,8 @@ const SHARE: Share = Share {
     lanes: 1,
 };
 
-/// The share of a store in a network.
-const fn store(
-    name: &'static str,
-    also: &'static [&'static str],
-    package: &'static str,
-    server: Kind,
-    seconds: u64,
-) -> Share {
-    Share {
-        name,
-        also,
-        package,
-        server: Some(server),
-        seconds,
-        ..SHARE
-    }
-}
-
 /// A share that needs no server.
-const fn plain(name: &'static str, package: &'static str, seconds: u64) -> Share {
+fn plain(name: &'static str, package: &'static str, seconds: u64) -> Share {
     Share {
         name,
         package,
@@ -66,14 +52,7 @@ const fn plain(name: &'static str, package: &'static str, seconds: u64) -> Share
     }
 }
 
-const fn heavy(share: Share) -> Share {
-    Share {
-        heavy: true,
-        ..share
-    }
-}
-
-const fn by_default(share: Share) -> Share {
+fn by_default(share: Share) -> Share {
     Share {
         by_default: true,
         ..share
@@ -81,130 +60,65 @@ const fn by_default(share: Share) -> Share {
 }
 
 /// All of them. [`owner`] says which tests belong to which share.
-pub const SHARES: &[Share] = &[
-    by_default(plain("memory", "conformance-tests", 20)),
-    by_default(plain("fault-proxy", "membership-fault-proxy", 10)),
-    plain("provider", "membership-provider", 5),
-    plain("fuzz", "membership-fuzz", 15),
-    by_default(plain("sqlite", "membership-sql", 60)),
-    // With a master and a replica whose sentinel lets the replica take over.
-    store("redis", &["sentinel"], "membership-redis", Kind::Redis, 210),
-    store("valkey", &[], "membership-redis", Kind::Valkey, 120),
-    store(
-        "postgres",
-        &["standby"],
-        "membership-sql",
-        Kind::Postgres,
-        210,
-    ),
-    store("mariadb", &["mysql"], "membership-sql", Kind::MariaDb, 140),
-    heavy(store(
-        "dynamodb",
-        &["dynamo"],
-        "membership-dynamo",
-        Kind::DynamoDb,
-        230,
-    )),
-    store(
-        "azure-table",
-        &["azure", "azurite"],
-        "membership-azure",
-        Kind::Azurite,
-        175,
-    ),
+pub fn shares() -> &'static [Share] {
+    static ALL: OnceLock<Vec<Share>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let of = |it: &'static providers::Manifest| it.shares.iter().map(move |one| share(it, one));
+        let of_providers = providers::all().iter().flat_map(of);
+        first()
+            .into_iter()
+            .chain(of_providers)
+            .chain(last())
+            .collect()
+    })
+}
+
+/// A share of a provider's crate.
+fn share(of: &'static providers::Manifest, share: &'static providers::Share) -> Share {
+    let server = share.server.as_deref();
     Share {
-        lanes: 2,
-        ..heavy(store(
-            "cassandra",
-            &["scylla"],
-            "membership-cassandra",
-            Kind::Cassandra,
-            250,
-        ))
-    },
-    // Real silos over it: the server is started many times, and each start takes 20 s.
-    heavy(store(
-        "cassandra-silos",
-        &["cassandra_silos"],
-        "membership-cassandra",
-        Kind::Cassandra,
-        80,
-    )),
-    store(
-        "mongodb",
-        &["mongo"],
-        "membership-mongo",
-        Kind::MongoDb,
-        185,
-    ),
-    // Three members, whose primary is killed: another set-up of the same store, like Valkey for
-    // Redis.
-    heavy(store(
-        "mongodb-set",
-        &["three_members", "replica_set", "replica_set_successors"],
-        "membership-mongo",
-        Kind::MongoDb,
-        240,
-    )),
-    store("etcd", &[], "membership-etcd", Kind::Etcd, 155),
-    // Three members, whose leader is killed.
-    store(
-        "etcd-set",
-        &["members", "etcd_members", "etcd_successors"],
-        "membership-etcd",
-        Kind::Etcd,
-        120,
-    ),
-    store("nats", &[], "membership-nats", Kind::Nats, 170),
-    // Three servers, whose leader is killed and frozen.
-    store(
-        "nats-set",
-        &["three_servers"],
-        "membership-nats",
-        Kind::Nats,
-        240,
-    ),
-    store("zookeeper", &["zk"], "membership-zk", Kind::ZooKeeper, 170),
-    // Three servers, whose leader is killed.
-    store(
-        "zookeeper-set",
-        &["three_servers", "ensemble", "ensemble_successors"],
-        "membership-zk",
-        Kind::ZooKeeper,
-        105,
-    ),
-    store("consul", &[], "membership-consul", Kind::Consul, 170),
-    // Three servers, whose leader is killed.
-    store(
-        "consul-set",
-        &[
-            "consul_servers",
-            "three_servers",
-            "several",
-            "consul_successors",
-        ],
-        "membership-consul",
-        Kind::Consul,
-        170,
-    ),
-    // The other shares belong to no store: the launcher of the servers, the example of a provider,
-    // this program, the library's optional features, and the command that runs the suite, over a
-    // file and over one server.
-    Share {
-        also: &["launch"],
-        ..plain("launcher", "membership-testbed", 105)
-    },
-    // The page in a real browser, which installs itself as servers do.
-    plain("browser", "membership-page-tests", 40),
-    plain("toy", "membership-toy", 45),
-    plain("toy-store", "toy-store", 5),
-    plain("xtask", "xtask", 95),
-    plain("library", LIBRARY, 25),
-    Share {
-        server: Some(Kind::Redis),
-        ..plain("program", PROGRAM, 40)
-    },
-];
+        name: &share.name,
+        also: share.also.iter().map(String::as_str).collect(),
+        package: &of.package,
+        server: server.and_then(|name| name.parse().ok()),
+        by_default: share.by_default,
+        seconds: share.seconds,
+        heavy: share.heavy,
+        lanes: share.lanes,
+    }
+}
+
+/// What all providers build on.
+fn first() -> Vec<Share> {
+    vec![
+        by_default(plain("memory", "conformance-tests", 20)),
+        by_default(plain("fault-proxy", "membership-fault-proxy", 10)),
+        plain("provider", "membership-provider", 5),
+        plain("fuzz", "membership-fuzz", 15),
+    ]
+}
+
+/// What belongs to no store: the launcher of the servers, the example of a provider, this program,
+/// the library's optional features, and the command that runs the suite, over a file and over one
+/// server.
+fn last() -> Vec<Share> {
+    vec![
+        Share {
+            also: vec!["launch"],
+            ..plain("launcher", "membership-testbed", 105)
+        },
+        // The page in a real browser, which installs itself as servers do.
+        plain("browser", "membership-page-tests", 40),
+        plain("toy", "membership-toy", 45),
+        plain("toy-store", "toy-store", 5),
+        plain("xtask", "xtask", 200),
+        plain("library", LIBRARY, 25),
+        Share {
+            server: Some(Kind::Redis),
+            ..plain("program", PROGRAM, 40)
+        },
+    ]
+}
 
 /// The package whose unit tests run again with all features, metrics among them, and its tests of
 /// connection strings with all stores and of HTTP.
@@ -243,17 +157,17 @@ pub fn is_chosen(package: &str, target: &str) -> bool {
     match package {
         LIBRARY => [CONNECT, HTTP].contains(&target),
         PROGRAM => [STORES, SUITE, COMMANDS].contains(&target),
-        package => SHARES.iter().any(|share| share.package == package),
+        package => shares().iter().any(|share| share.package == package),
     }
 }
 
 /// The share of that name.
 pub fn named(name: &str) -> Result<&'static Share, String> {
-    SHARES
+    shares()
         .iter()
         .find(|share| share.name == name || share.also.contains(&name))
         .ok_or_else(|| {
-            let names: Vec<&str> = SHARES.iter().map(|share| share.name).collect();
+            let names: Vec<&str> = shares().iter().map(|share| share.name).collect();
             format!(
                 "no share of the tests is called '{name}'; there are: {}",
                 names.join(", ")
@@ -282,7 +196,7 @@ pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Share> 
         };
         return named(name).ok();
     }
-    let mut shares = SHARES
+    let mut shares = shares()
         .iter()
         .filter(|share| share.package == package)
         .peekable();
@@ -471,12 +385,24 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let by_default = list("default-members");
-        for folder in list("members") {
+        let inside = |pattern: &str, folder: &str| match pattern.strip_suffix('*') {
+            Some(begin) => folder.starts_with(begin),
+            None => folder == pattern,
+        };
+        let members = list("members");
+        let folders = std::fs::read_dir(&root).unwrap();
+        let folders = folders.map(|it| it.unwrap().file_name().to_string_lossy().into_owned());
+        let all: BTreeSet<String> = folders
+            .filter(|folder| members.iter().any(|it| inside(it, folder)))
+            .chain(members.iter().filter(|it| it.contains('/')).cloned())
+            .collect();
+        assert!(all.contains("membership-nats") && all.contains("examples/traces"));
+        for folder in all {
             let manifest = root.join(&folder).join("Cargo.toml");
             let manifest = std::fs::read_to_string(manifest).unwrap();
             let name = manifest.split("name = \"").nth(1).unwrap();
             let name = name.split('"').next().unwrap();
-            let has_share = SHARES.iter().any(|share| share.package == name);
+            let has_share = shares().iter().any(|share| share.package == name);
             // The examples in documents are doc tests.
             assert!(
                 has_share || by_default.contains(&folder) || name == "membership-documents",
@@ -486,8 +412,16 @@ mod tests {
     }
 
     #[test]
+    fn every_share_of_a_provider_has_a_server_that_the_launcher_knows_or_none() {
+        for it in providers::all().iter().flat_map(|it| &it.shares) {
+            let known = it.server.as_deref().map(str::parse::<Kind>);
+            assert!(known.is_none_or(|kind| kind.is_ok()), "{it:?}");
+        }
+    }
+
+    #[test]
     fn names_are_known_or_refused_with_a_list() {
         assert_eq!(named("mysql").map(|share| share.name), Ok("mariadb"));
-        assert!(named("oracle").is_err_and(|text| text.contains("sqlite, redis, valkey")));
+        assert!(named("oracle").is_err_and(|text| text.contains("redis, valkey, sqlite")));
     }
 }

@@ -1,15 +1,14 @@
 //! The store under the suite: how to connect to it, and how to reach past the table.
 
-{{raw_module}}mod server;
-
+{{raw_module}}{{server_module}}
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{{{access}}LocalServer, ServerBackend, Store};
+use conformance_tests::servers::{{{access}}{{local_server}}ServerBackend, Store};
 use conformance_tests::{Capability, Reason, RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_provider::Provider;
-{{imports}}
+{{testbed}}{{imports}}
 /// What every client connects with, and nothing may show.
 const SECRET: &str = "conformance-secret";
 
@@ -18,8 +17,7 @@ pub struct UnderTest;
 
 /// The server that `MEMBERSHIP_TEST_{{NAME}}_URL` names, or one of the tests' own.
 pub async fn backend() -> ServerBackend<UnderTest> {
-    let server = LocalServer::start("MEMBERSHIP_TEST_{{NAME}}_URL", "{{name}}", SECRET, server::command);
-    ServerBackend::new("{{name}}", UnderTest, server.await.unwrap()).secret(SECRET)
+{{start}}
 }
 
 #[async_trait]
