@@ -16,3 +16,5 @@ mod cluster;
 mod large;
 #[path = "browser/page.rs"]
 mod page;
+#[path = "browser/pictures.rs"]
+mod pictures;

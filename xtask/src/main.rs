@@ -3,7 +3,7 @@
 mod clients;
 mod deploy;
 mod new_provider;
-mod picture;
+mod pictures;
 mod providers;
 mod servers;
 #[cfg(test)]
@@ -27,7 +27,7 @@ enum Xtask {
     Clients(clients::Clients),
     Deploy(deploy::Deploy),
     NewProvider(new_provider::NewProvider),
-    Picture(picture::Picture),
+    Pictures(pictures::Pictures),
     Status(status::Status),
     Soak(test::Soak),
     Test(test::Test),
@@ -62,6 +62,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// The folder of what Cargo builds.
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// The Cargo that runs this.
 fn cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
@@ -94,7 +99,7 @@ fn main() -> ExitCode {
         Xtask::Soak(command) => command.run(&root()),
         Xtask::Test(command) => command.run(&root()),
         Xtask::NewProvider(command) => command.run(&root()),
-        Xtask::Picture(command) => command.run(&root()),
+        Xtask::Pictures(command) => command.run(&root()),
         Xtask::Status(command) => command.run(&root()),
         Xtask::Versions(command) => command.run(&root()),
     });

@@ -17,9 +17,7 @@ pub const VARIABLE: &str = "MEMBERSHIP_CONFORMANCE_RECORDS";
 
 /// Where runs of the suite are kept.
 pub fn records(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), PathBuf::from)
-        .join("conformance")
+    crate::target(root).join("conformance")
 }
 
 /// The document with the table of round trips.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use fantoccini::wd::WebDriverCompatibleCommand;
 use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -118,13 +119,36 @@ impl Chromium {
         self.command("Emulation.setEmulatedMedia", media).await;
     }
 
-    async fn command(&self, name: &str, parameters: Value) {
+    /// Waits until what has changed is on the screen: two frames.
+    pub async fn is_drawn(&self) {
+        let script = "const done = arguments[arguments.length - 1]; requestAnimationFrame(() => requestAnimationFrame(() => done(true)))";
+        let drawn = self.driver.execute_async(script, Vec::new()).await;
+        assert_eq!(drawn.unwrap(), json!(true));
+    }
+
+    /// Without scroll bars, which differ from machine to machine.
+    pub async fn hide_scroll_bars(&self) {
+        let hidden = json!({"hidden": true});
+        self.command("Emulation.setScrollbarsHidden", hidden).await;
+    }
+
+    /// What is in sight, as WebP: a tenth of the bytes of PNG.
+    pub async fn small_picture(&self) -> Vec<u8> {
+        let format = json!({"format": "webp", "quality": 80});
+        let taken = self.command("Page.captureScreenshot", format).await;
+        let data = taken["data"].as_str().unwrap();
+        base64::engine::general_purpose::STANDARD
+            .decode(data)
+            .unwrap()
+    }
+
+    async fn command(&self, name: &str, parameters: Value) -> Value {
         let body = json!({"cmd": name, "params": parameters});
         let path = "goog/cdp/execute";
         self.driver
             .issue_cmd(OfChromium { path, body })
             .await
-            .unwrap();
+            .unwrap()
     }
 
     pub async fn open(&self, url: &str) {

@@ -187,7 +187,5 @@ fn build(root: &Path) -> Result<PathBuf, Failure> {
         "membership",
     ]);
     output(build.current_dir(root))?;
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("debug/membership"))
+    Ok(crate::target(root).join("debug/membership"))
 }
