@@ -245,10 +245,10 @@ fn crates() -> Vec<String> {
     found
 }
 
-#[test]
-fn links_lead_somewhere() {
+/// The documents of the repository.
+fn documents() -> Vec<PathBuf> {
     let mut folders = crates();
-    folders.extend([".", "deploy", "docs", "docs/decisions"].map(str::to_owned));
+    folders.extend([".", "deploy", "docs", "docs/decisions", "examples/follow"].map(str::to_owned));
     let mut documents = vec![];
     for folder in folders {
         for file in std::fs::read_dir(root().join(folder)).unwrap() {
@@ -259,19 +259,92 @@ fn links_lead_somewhere() {
         }
     }
     assert!(documents.len() > 15, "{documents:?}");
-    for document in documents {
-        let content = std::fs::read_to_string(&document).unwrap();
-        for link in content
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next())
-        {
-            let (path, _) = link.split_once('#').unwrap_or((link, ""));
-            if path.is_empty() || path.contains("://") || path.contains(' ') {
-                continue;
-            }
-            let target = document.parent().unwrap().join(path);
+    documents
+}
+
+/// The places of a document that a link can name: its headings, as they are named on the web.
+fn anchors(document: &Path) -> BTreeSet<String> {
+    let content = std::fs::read_to_string(document).unwrap();
+    let (mut found, mut in_code) = (BTreeSet::new(), false);
+    for line in content.lines() {
+        in_code ^= line.starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if in_code || heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let is_kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        let kept: String = heading.trim().chars().filter(is_kept).collect();
+        let name = kept.to_lowercase().replace(' ', "-");
+        let (mut unique, mut n) = (name.clone(), 0);
+        while !found.insert(unique.clone()) {
+            n += 1;
+            unique = format!("{name}-{n}");
+        }
+    }
+    found
+}
+
+/// The links of a document, apart from those to other sites.
+fn links(document: &Path) -> Vec<String> {
+    let content = std::fs::read_to_string(document).unwrap();
+    let ends = [("](", ')'), (" src=\"", '"'), (" srcset=\"", '"')];
+    let of = |(begin, end): (&str, char)| {
+        let parts = content.split(begin).skip(1);
+        let links = parts.filter_map(move |rest| rest.split(end).next());
+        let is_inside = |link: &&str| !link.contains("://") && !link.contains(' ');
+        links
+            .filter(is_inside)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    ends.into_iter().flat_map(of).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut with_anchor = 0;
+    for document in documents() {
+        for link in links(&document) {
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match path {
+                "" => document.clone(),
+                path => document.parent().unwrap().join(path),
+            };
             assert!(target.exists(), "{} links to {link}", document.display());
+            if !anchor.is_empty() && target.extension().is_some_and(|e| e == "md") {
+                with_anchor += 1;
+                assert!(
+                    anchors(&target).contains(anchor),
+                    "{} links to {link}, and there is no such heading",
+                    document.display()
+                );
+            }
+        }
+    }
+    assert!(with_anchor > 50, "{with_anchor}");
+}
+
+/// What `cargo xtask book` makes pages of.
+#[test]
+fn every_document_is_in_the_summary_once() {
+    let summary = root().join("docs/SUMMARY.md");
+    let listed: Vec<PathBuf> = links(&summary)
+        .iter()
+        .map(|link| root().join("docs").join(link).canonicalize().unwrap())
+        .collect();
+    let once: BTreeSet<&PathBuf> = listed.iter().collect();
+    assert_eq!(once.len(), listed.len(), "a document is listed twice");
+    for folder in ["docs", "docs/decisions"] {
+        for file in std::fs::read_dir(root().join(folder)).unwrap() {
+            let path = file.unwrap().path().canonicalize().unwrap();
+            let is_document = path.extension().is_some_and(|e| e == "md");
+            if is_document && path != summary.canonicalize().unwrap() {
+                assert!(
+                    once.contains(&path),
+                    "docs/SUMMARY.md lacks {}",
+                    path.display()
+                );
+            }
         }
     }
 }

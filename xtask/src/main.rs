@@ -1,5 +1,6 @@
 //! Tasks for this workspace: `cargo xtask --help`. One file per command.
 
+mod book;
 mod clients;
 mod deploy;
 mod new_provider;
@@ -23,6 +24,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Xtask {
+    Book(book::Book),
     Servers(servers::Servers),
     Clients(clients::Clients),
     Deploy(deploy::Deploy),
@@ -93,6 +95,7 @@ fn say(text: &str) {
 fn main() -> ExitCode {
     let command = Xtask::parse();
     let done = providers::check().and_then(|()| match command {
+        Xtask::Book(command) => command.run(&root()),
         Xtask::Servers(command) => command.run(&root()),
         Xtask::Clients(command) => command.run(&root()),
         Xtask::Deploy(command) => command.run(&root()),
