@@ -124,6 +124,28 @@ pub struct ConfigError {
     pub allowed: String,
 }
 
+impl ConfigError {
+    /// Whether `value` of `field` is in `min` to `max`.
+    ///
+    /// # Errors
+    /// The error that names the field, its value and the range.
+    pub fn check_range<T: PartialOrd + std::fmt::Debug>(
+        field: &'static str,
+        value: T,
+        min: T,
+        max: T,
+    ) -> Result<(), Self> {
+        if (&min..=&max).contains(&&value) {
+            return Ok(());
+        }
+        Err(Self {
+            field,
+            value: format!("{value:?}"),
+            allowed: format!("{min:?} to {max:?}"),
+        })
+    }
+}
+
 impl Config {
     /// The defaults for a kind of network.
     #[must_use]
@@ -184,70 +206,70 @@ impl Config {
         let ms = Duration::from_millis;
         let secs = Duration::from_secs;
         let day = secs(24 * 3600);
-        number(
+        ConfigError::check_range(
             "num_missed_probes_limit",
             self.num_missed_probes_limit,
             2,
             20,
         )?;
-        duration("probe_period", self.probe_period, ms(100), secs(60))?;
-        duration("failure_window", self.failure_window, ms(300), secs(600))?;
-        duration(
+        ConfigError::check_range("probe_period", self.probe_period, ms(100), secs(60))?;
+        ConfigError::check_range("failure_window", self.failure_window, ms(300), secs(600))?;
+        ConfigError::check_range(
             "max_probe_timeout",
             self.max_probe_timeout,
             self.probe_timeout(),
             secs(120).max(self.probe_timeout()),
         )?;
-        number("num_probed_silos", self.num_probed_silos, 1, 50)?;
-        number(
+        ConfigError::check_range("num_probed_silos", self.num_probed_silos, 1, 50)?;
+        ConfigError::check_range(
             "num_votes_for_death_declaration",
             self.num_votes_for_death_declaration,
             1,
             self.num_probed_silos.min(10),
         )?;
-        duration(
+        ConfigError::check_range(
             "death_vote_expiration",
             self.death_vote_expiration,
             self.failure_window * 2,
             secs(3600),
         )?;
-        duration(
+        ConfigError::check_range(
             "table_refresh_period",
             self.table_refresh_period,
             ms(500),
             secs(3600),
         )?;
-        duration(
+        ConfigError::check_range(
             "i_am_alive_period",
             self.i_am_alive_period,
             ms(500),
             secs(600),
         )?;
-        number(
+        ConfigError::check_range(
             "num_missed_i_am_alive_limit",
             self.num_missed_i_am_alive_limit,
             3,
             20,
         )?;
-        duration(
+        ConfigError::check_range(
             "max_join_attempt_time",
             self.max_join_attempt_time,
             secs(1),
             secs(3600),
         )?;
-        duration(
+        ConfigError::check_range(
             "left_silo_expiration",
             self.left_silo_expiration,
             secs(120),
             day * 30,
         )?;
-        duration(
+        ConfigError::check_range(
             "defunct_silo_expiration",
             self.defunct_silo_expiration,
             secs(120),
             day * 365,
         )?;
-        number(
+        ConfigError::check_range(
             "max_defunct_silo_entries",
             self.max_defunct_silo_entries,
             0,
@@ -255,46 +277,19 @@ impl Config {
         )?;
         // A call that hangs must not make heartbeats look stale.
         let still = self.i_am_alive_period * self.num_missed_i_am_alive_limit;
-        duration(
+        ConfigError::check_range(
             "table_call_timeout",
             self.table_call_timeout,
             ms(100),
             secs(300).min(still),
         )?;
-        duration("leave_timeout", self.leave_timeout, secs(1), secs(3600))
+        ConfigError::check_range("leave_timeout", self.leave_timeout, secs(1), secs(3600))
     }
 }
 
 /// The probe timeout that follows from a failure window.
 pub(crate) fn timeout_in(failure_window: Duration, num_missed_probes_limit: u32) -> Duration {
     failure_window / num_missed_probes_limit.saturating_add(1)
-}
-
-fn duration(
-    field: &'static str,
-    value: Duration,
-    min: Duration,
-    max: Duration,
-) -> Result<(), ConfigError> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(ConfigError {
-        field,
-        value: format!("{value:?}"),
-        allowed: format!("{min:?} to {max:?}"),
-    })
-}
-
-fn number(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    Err(ConfigError {
-        field,
-        value: value.to_string(),
-        allowed: format!("{min} to {max}"),
-    })
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub use model::entry::{
     Suspicion, SuspicionReason,
 };
 pub use model::gateway::Gateway;
-pub use model::ids::{CommitId, InstanceId, IntentId, ParseIdError, TableId};
+pub use model::ids::{CommitId, FoundingId, InstanceId, IntentId, ParseIdError, TableId};
 pub use model::info::SiloInfo;
 pub use model::rows::{Row, Rows};
 pub use model::settings::SharedSettings;

@@ -10,6 +10,7 @@ use crate::model::text::{LONGEST, quoted};
 pub use row::{decode_entry, encode_entry};
 pub use version_row::{VersionRowError, decode_version_row, encode_version_row};
 pub(crate) use version_row::{decode_of_others, encode_for_others};
+pub use wire::bounded_by;
 
 /// The error of the JSON library, which may quote any text.
 fn foreign(error: &serde_json::Error) -> String {

@@ -72,8 +72,12 @@ pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     bounded_by::<MAX_ROWS, T, D>(d)
 }
 
-/// Deserializes a list of at most `MOST` elements; fails at the first element beyond that.
-pub(crate) fn bounded_by<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// Deserializes a list of at most `MOST` elements, for `#[serde(deserialize_with = "…")]`. No memory
+/// is reserved for a length that the sender claims.
+///
+/// # Errors
+/// Those of `d`, and one at the first element beyond `MOST`.
+pub fn bounded_by<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Vec<T>, D::Error> {
     struct Bounded<const MOST: usize, T>(std::marker::PhantomData<T>);

@@ -97,3 +97,8 @@ id! {
     /// Identifies one intent and matches its answer.
     IntentId
 }
+id! {
+    /// Identifies one founding of a cluster that has no table: random, created by the founder, and
+    /// named by every message of its members. States of two foundings are never merged.
+    FoundingId
+}

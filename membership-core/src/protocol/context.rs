@@ -73,7 +73,7 @@ pub(crate) struct Ctx {
     pub(crate) variant: ProtocolVariant,
     pub(crate) fingerprint: u64,
     pub(crate) now: Now,
-    pub(crate) timers: Timers,
+    pub(crate) timers: Timers<Timer>,
     pub(crate) out: Vec<Effect>,
     /// The address of this silo; epoch 0 until the epoch is decided.
     pub(crate) me: SiloAddress,

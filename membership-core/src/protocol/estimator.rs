@@ -12,36 +12,95 @@ const MIN_SAMPLES: usize = 4;
 /// of the normal tail: the solution of log10(1 + e^(y(1.5976 + 0.070566 y²))) = 8.
 const DEVIATIONS: f64 = 5.226;
 
-#[derive(Debug, Default)]
-pub(crate) struct Estimator {
+/// The last samples of a duration in seconds, with their mean and standard deviation.
+///
+/// ```
+/// let mut window = membership_core::protocol::SampleWindow::new(2);
+/// for seconds in [9.0, 1.0, 3.0] {
+///     window.add(seconds);
+/// }
+/// assert_eq!((window.mean(), window.deviation()), (2.0, 1.0));
+/// ```
+#[derive(Clone, Debug)]
+pub struct SampleWindow {
     samples: VecDeque<f64>,
+    capacity: usize,
     sum: f64,
     squares: f64,
 }
 
-impl Estimator {
-    pub(crate) fn add(&mut self, round_trip: Duration) {
-        let x = round_trip.as_secs_f64();
-        if self.samples.len() == WINDOW
+impl SampleWindow {
+    /// An empty window of at most `capacity` samples, at least one.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            samples: VecDeque::new(),
+            capacity: capacity.max(1),
+            sum: 0.0,
+            squares: 0.0,
+        }
+    }
+
+    /// Adds a sample; the oldest one leaves a full window.
+    pub fn add(&mut self, seconds: f64) {
+        if self.samples.len() == self.capacity
             && let Some(old) = self.samples.pop_front()
         {
             self.sum -= old;
             self.squares -= old * old;
         }
-        self.samples.push_back(x);
-        self.sum += x;
-        self.squares += x * x;
+        self.samples.push_back(seconds);
+        self.sum += seconds;
+        self.squares += seconds * seconds;
+    }
+
+    /// Number of samples.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Whether there is no sample.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// The mean in seconds, at least 0; 0 without samples.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        (self.sum / self.samples.len().max(1) as f64).max(0.0)
+    }
+
+    /// The standard deviation in seconds.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        let mean = self.mean();
+        let variance = self.squares / self.samples.len().max(1) as f64 - mean * mean;
+        variance.max(0.0).sqrt()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Estimator(SampleWindow);
+
+impl Default for Estimator {
+    fn default() -> Self {
+        Self(SampleWindow::new(WINDOW))
+    }
+}
+
+impl Estimator {
+    pub(crate) fn add(&mut self, round_trip: Duration) {
+        self.0.add(round_trip.as_secs_f64());
     }
 
     /// mean + k·σ; none while there are too few samples. The caller sets the bounds.
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        if self.samples.len() < MIN_SAMPLES {
+        if self.0.len() < MIN_SAMPLES {
             return None;
         }
-        let n = self.samples.len() as f64;
-        let mean = (self.sum / n).max(0.0);
-        let variance = (self.squares / n - mean * mean).max(0.0);
-        Duration::try_from_secs_f64(mean + DEVIATIONS * variance.sqrt()).ok()
+        Duration::try_from_secs_f64(self.0.mean() + DEVIATIONS * self.0.deviation()).ok()
     }
 }
 

@@ -82,7 +82,9 @@ pub use notice::{
 };
 pub use reach::NotReached;
 
-pub use rings::successors;
+pub use estimator::SampleWindow;
+pub use rings::{ring_place, successors};
+pub use timers::Timers;
 pub use writer::conflict_backoff;
 
 use std::net::SocketAddr;

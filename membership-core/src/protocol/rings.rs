@@ -6,6 +6,13 @@ use super::members::Members;
 use crate::SiloAddress;
 use crate::model::place::{on_ring, place};
 
+/// The place of a silo on ring 0. All who know a silo agree on it; silos are ordered by place, then by
+/// address.
+#[must_use]
+pub fn ring_place(silo: &SiloAddress) -> u64 {
+    on_ring(place(silo), 0)
+}
+
 /// The number of silos to probe, and whether all are successors on one ring instead of on one ring
 /// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,15 +41,35 @@ pub(crate) enum Timer {
     Courier,
 }
 
+/// The times at which a machine has to be woken, one for each kind of timer `T`.
+///
 /// At most a few dozen timers: a list is faster than a tree.
-#[derive(Debug, Default)]
-pub(crate) struct Timers {
+///
+/// ```
+/// use membership_core::{MonoTime, protocol::Timers};
+/// let mut timers = Timers::default();
+/// timers.set("probe", MonoTime::from_nanos(5));
+/// timers.set("probe", MonoTime::from_nanos(9));
+/// assert_eq!(timers.pop_due(MonoTime::from_nanos(8)), None);
+/// assert_eq!(timers.pop_due(MonoTime::from_nanos(9)), Some("probe"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Timers<T> {
     /// Sorted so that the next timer is last.
-    planned: Vec<(MonoTime, Timer)>,
+    planned: Vec<(MonoTime, T)>,
 }
 
-impl Timers {
-    pub(crate) fn set(&mut self, timer: Timer, at: MonoTime) {
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self {
+            planned: Vec::new(),
+        }
+    }
+}
+
+impl<T: Copy + Ord> Timers<T> {
+    /// Plans a timer, or plans it anew.
+    pub fn set(&mut self, timer: T, at: MonoTime) {
         self.clear(timer);
         let place = self
             .planned
@@ -57,35 +77,41 @@ impl Timers {
         self.planned.insert(place, (at, timer));
     }
 
-    pub(crate) fn clear(&mut self, timer: Timer) {
+    /// Cancels a timer.
+    pub fn clear(&mut self, timer: T) {
         if let Some(place) = self.place(timer) {
             self.planned.remove(place);
         }
     }
 
-    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+    /// Whether a timer is planned.
+    #[must_use]
+    pub fn is_set(&self, timer: T) -> bool {
         self.place(timer).is_some()
     }
 
     /// When a timer fires, if it is set.
-    pub(crate) fn at(&self, timer: Timer) -> Option<MonoTime> {
+    #[must_use]
+    pub fn at(&self, timer: T) -> Option<MonoTime> {
         self.place(timer)
             .and_then(|place| self.planned.get(place))
             .map(|(at, _)| *at)
     }
 
-    fn place(&self, timer: Timer) -> Option<usize> {
+    fn place(&self, timer: T) -> Option<usize> {
         self.planned
             .iter()
             .rposition(|(_, planned)| *planned == timer)
     }
 
-    pub(crate) fn next(&self) -> Option<MonoTime> {
+    /// When the next timer fires.
+    #[must_use]
+    pub fn next(&self) -> Option<MonoTime> {
         self.planned.last().map(|(at, _)| *at)
     }
 
     /// Removes and returns the next timer that is due.
-    pub(crate) fn pop_due(&mut self, now: MonoTime) -> Option<Timer> {
+    pub fn pop_due(&mut self, now: MonoTime) -> Option<T> {
         self.planned
             .pop_if(|(at, _)| *at <= now)
             .map(|(_, timer)| timer)

@@ -1,0 +1,345 @@
+//! Messages as bytes: header and body in postcard's format, whole states and deltas deflated where
+//! that makes them smaller (specification: messages are compressed).
+//!
+//! Reading takes bytes of anybody: it never panics, and reserves no memory for a length that the
+//! sender claims. What a message becomes in memory is bounded by [`MAX_BYTES`], [`MAX_INFLATED`] and
+//! the lengths of lists.
+
+use std::sync::Arc;
+
+use membership_core::encoding::bounded_by;
+use membership_core::{FoundingId, SiloAddress};
+use miniz_oxide::deflate::compress_to_vec;
+use miniz_oxide::inflate::decompress_to_vec_with_limit;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::message::{Ballot, Header, Message, Refusal, Settings};
+use crate::state::wire::{MAX_LIST, WireProfile, WireState};
+use crate::state::{Delta, Gossip, Seen, VectorClock, Version};
+
+/// The longest message, in bytes.
+pub const MAX_BYTES: usize = 16 << 20;
+/// The longest state after it is inflated, in bytes.
+pub const MAX_INFLATED: usize = 32 << 20;
+/// Shorter states are sent as they are.
+const DEFLATE_FROM: usize = 512;
+/// Of 0 to 10: the fastest that finds repetitions. States are sent often and to many.
+const LEVEL: u8 = 1;
+/// The most settings in a message, and the longest name or value, in bytes.
+const MAX_SETTINGS: usize = 32;
+const MAX_SETTING_BYTES: usize = 256;
+
+/// The error for bytes that are no message of this build.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The bytes do not have the form of a message.
+    #[error("the message is damaged, or of another build: {0}")]
+    Damaged(#[from] postcard::Error),
+    /// The message contradicts itself.
+    #[error("the message has {0}")]
+    Invalid(&'static str),
+    /// The message or what it contains is too long.
+    #[error("the message is longer than {0} bytes")]
+    TooLong(usize),
+}
+
+/// The error for a message that cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of {0} bytes cannot be sent, at most {MAX_BYTES} can")]
+pub struct EncodeError(usize);
+
+type Clock = Vec<(SiloAddress, u64)>;
+
+/// The body in the form of bytes. Variants are only ever added at the end.
+#[derive(Debug, Serialize, Deserialize)]
+enum Body {
+    InitJoin(#[serde(deserialize_with = "settings")] Settings),
+    InitJoinAck {
+        established: bool,
+    },
+    InitJoinNack,
+    Join {
+        profile: WireProfile,
+        #[serde(deserialize_with = "settings")]
+        settings: Settings,
+    },
+    Welcome(Packed),
+    Refused(Refusal),
+    Propose(Ballot),
+    Promise {
+        ballot: Ballot,
+        accepted: Option<(Ballot, FoundingId)>,
+    },
+    Accept {
+        ballot: Ballot,
+        founding: FoundingId,
+    },
+    Accepted(Ballot),
+    Outbid(Ballot),
+    Status {
+        version: Version,
+        seen: u64,
+    },
+    StatusWithClock {
+        version: Version,
+        seen: u64,
+        #[serde(deserialize_with = "list")]
+        clock: Clock,
+    },
+    Ask {
+        version: Version,
+        floor: u64,
+        #[serde(deserialize_with = "list")]
+        clock: Clock,
+    },
+    State(Packed),
+    Delta {
+        base: Version,
+        version: Version,
+        part: Packed,
+    },
+    Seen {
+        version: Version,
+        #[serde(deserialize_with = "list")]
+        bits: Vec<u8>,
+    },
+    Heartbeat(u32),
+    HeartbeatReply(u32),
+    Relay(SiloAddress),
+    Relayed(SiloAddress),
+    Leave(SiloAddress),
+    Down(SiloAddress),
+    Gone(SiloAddress),
+}
+
+/// A state with the bits of its seen set, maybe deflated.
+#[derive(Debug, Serialize, Deserialize)]
+struct Packed {
+    deflated: bool,
+    #[serde(deserialize_with = "bytes")]
+    bytes: Vec<u8>,
+}
+
+fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
+    bounded_by::<MAX_LIST, T, D>(d)
+}
+
+fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+    bounded_by::<MAX_BYTES, u8, D>(d)
+}
+
+fn settings<'de, D: Deserializer<'de>>(d: D) -> Result<Settings, D::Error> {
+    let all: Settings = bounded_by::<MAX_SETTINGS, _, D>(d)?;
+    let long = |text: &String| text.len() > MAX_SETTING_BYTES;
+    if all.iter().any(|(name, value)| long(name) || long(value)) {
+        return Err(serde::de::Error::custom("a setting longer than 256 bytes"));
+    }
+    Ok(all)
+}
+
+impl Packed {
+    fn of(content: &impl Serialize) -> Result<Self, postcard::Error> {
+        let bytes = postcard::to_extend(content, Vec::new())?;
+        if bytes.len() >= DEFLATE_FROM {
+            let deflated = compress_to_vec(&bytes, LEVEL);
+            if deflated.len() < bytes.len() {
+                let (bytes, deflated) = (deflated, true);
+                return Ok(Self { deflated, bytes });
+            }
+        }
+        let deflated = false;
+        Ok(Self { deflated, bytes })
+    }
+
+    fn read<T: for<'de> Deserialize<'de>>(&self) -> Result<T, DecodeError> {
+        if !self.deflated {
+            return Ok(postcard::from_bytes(&self.bytes)?);
+        }
+        let bytes = decompress_to_vec_with_limit(&self.bytes, MAX_INFLATED).map_err(|e| match e
+            .status
+        {
+            miniz_oxide::inflate::TINFLStatus::HasMoreOutput => DecodeError::TooLong(MAX_INFLATED),
+            _ => DecodeError::Invalid("a state that is not deflated as it says"),
+        })?;
+        Ok(postcard::from_bytes(&bytes)?)
+    }
+
+    fn of_gossip(gossip: &Gossip) -> Result<Self, postcard::Error> {
+        Self::of(&(WireState::of(gossip.state()), gossip.seen().bits()))
+    }
+
+    fn gossip(&self) -> Result<Arc<Gossip>, DecodeError> {
+        let (state, bits): (WireState, Vec<u8>) = self.read()?;
+        let state = state.into_state().map_err(DecodeError::Invalid)?;
+        Ok(Arc::new(Gossip::with_seen(state, bits)))
+    }
+}
+
+fn pairs(clock: &VectorClock) -> Clock {
+    clock.iter().map(|(origin, n)| (*origin, n)).collect()
+}
+
+fn clock(pairs: Clock) -> Arc<VectorClock> {
+    let mut clock = VectorClock::default();
+    for (origin, counter) in pairs {
+        clock.raise(origin, counter);
+    }
+    Arc::new(clock)
+}
+
+/// The bytes of a message.
+///
+/// # Errors
+/// [`EncodeError`] for a message of more than [`MAX_BYTES`].
+pub fn encode(header: &Header, message: &Message) -> Result<Vec<u8>, EncodeError> {
+    // Writing to memory does not fail.
+    let written = body_of(message)
+        .and_then(|body| postcard::to_extend(&body, postcard::to_extend(header, Vec::new())?));
+    let bytes = written.map_err(|_| EncodeError(usize::MAX))?;
+    if bytes.len() > MAX_BYTES {
+        return Err(EncodeError(bytes.len()));
+    }
+    Ok(bytes)
+}
+
+/// Reads a message of anybody.
+///
+/// # Errors
+/// [`DecodeError`] for bytes that are not exactly one message.
+pub fn decode(bytes: &[u8]) -> Result<(Header, Message), DecodeError> {
+    if bytes.len() > MAX_BYTES {
+        return Err(DecodeError::TooLong(MAX_BYTES));
+    }
+    let (header, rest) = postcard::take_from_bytes::<Header>(bytes)?;
+    let (body, rest) = postcard::take_from_bytes::<Body>(rest)?;
+    if !rest.is_empty() {
+        return Err(DecodeError::Invalid("bytes after its end"));
+    }
+    Ok((header, message_of(body)?))
+}
+
+fn body_of(message: &Message) -> Result<Body, postcard::Error> {
+    Ok(match message.clone() {
+        Message::InitJoin { settings } => Body::InitJoin(settings),
+        Message::InitJoinAck { established } => Body::InitJoinAck { established },
+        Message::InitJoinNack => Body::InitJoinNack,
+        Message::Join { profile, settings } => {
+            let profile = WireProfile::of(&profile);
+            Body::Join { profile, settings }
+        }
+        Message::Welcome(gossip) => Body::Welcome(Packed::of_gossip(&gossip)?),
+        Message::Refused(refusal) => Body::Refused(refusal),
+        Message::Propose { ballot } => Body::Propose(ballot),
+        Message::Promise { ballot, accepted } => Body::Promise { ballot, accepted },
+        Message::Accept { ballot, founding } => Body::Accept { ballot, founding },
+        Message::Accepted { ballot } => Body::Accepted(ballot),
+        Message::Outbid { ballot } => Body::Outbid(ballot),
+        Message::Status {
+            version,
+            seen,
+            clock: None,
+        } => Body::Status { version, seen },
+        Message::Status {
+            version,
+            seen,
+            clock: Some(clock),
+        } => Body::StatusWithClock {
+            version,
+            seen,
+            clock: pairs(&clock),
+        },
+        Message::Ask {
+            version,
+            floor,
+            clock,
+        } => Body::Ask {
+            version,
+            floor,
+            clock: pairs(&clock),
+        },
+        Message::State(gossip) => Body::State(Packed::of_gossip(&gossip)?),
+        Message::Delta { delta, seen } => Body::Delta {
+            base: delta.base,
+            version: delta.version,
+            part: Packed::of(&(WireState::of(delta.part()), seen.bits()))?,
+        },
+        Message::Seen { version, seen } => Body::Seen {
+            version,
+            bits: seen.bits().to_vec(),
+        },
+        Message::Heartbeat { nonce } => Body::Heartbeat(nonce),
+        Message::HeartbeatReply { nonce } => Body::HeartbeatReply(nonce),
+        Message::Relay { subject } => Body::Relay(subject),
+        Message::Relayed { subject } => Body::Relayed(subject),
+        Message::Leave { member } => Body::Leave(member),
+        Message::Down { member } => Body::Down(member),
+        Message::Gone { member } => Body::Gone(member),
+    })
+}
+
+fn message_of(body: Body) -> Result<Message, DecodeError> {
+    Ok(match body {
+        Body::InitJoin(settings) => Message::InitJoin { settings },
+        Body::InitJoinAck { established } => Message::InitJoinAck { established },
+        Body::InitJoinNack => Message::InitJoinNack,
+        Body::Join { profile, settings } => {
+            let profile = Arc::new(profile.into_profile().map_err(DecodeError::Invalid)?);
+            Message::Join { profile, settings }
+        }
+        Body::Welcome(packed) => Message::Welcome(packed.gossip()?),
+        Body::Refused(refusal) => Message::Refused(refusal),
+        Body::Propose(ballot) => Message::Propose { ballot },
+        Body::Promise { ballot, accepted } => Message::Promise { ballot, accepted },
+        Body::Accept { ballot, founding } => Message::Accept { ballot, founding },
+        Body::Accepted(ballot) => Message::Accepted { ballot },
+        Body::Outbid(ballot) => Message::Outbid { ballot },
+        Body::Status { version, seen } => Message::Status {
+            version,
+            seen,
+            clock: None,
+        },
+        Body::StatusWithClock {
+            version,
+            seen,
+            clock: entries,
+        } => Message::Status {
+            version,
+            seen,
+            clock: Some(clock(entries)),
+        },
+        Body::Ask {
+            version,
+            floor,
+            clock: entries,
+        } => Message::Ask {
+            version,
+            floor,
+            clock: clock(entries),
+        },
+        Body::State(packed) => Message::State(packed.gossip()?),
+        Body::Delta {
+            base,
+            version,
+            part,
+        } => {
+            let (part, bits): (WireState, Vec<u8>) = part.read()?;
+            let part = part.into_state().map_err(DecodeError::Invalid)?;
+            Message::Delta {
+                delta: Arc::new(Delta::from_parts(base, version, part)),
+                seen: Seen::from_bits(bits, MAX_LIST),
+            }
+        }
+        Body::Seen { version, bits } => Message::Seen {
+            version,
+            seen: Seen::from_bits(bits, MAX_LIST),
+        },
+        Body::Heartbeat(nonce) => Message::Heartbeat { nonce },
+        Body::HeartbeatReply(nonce) => Message::HeartbeatReply { nonce },
+        Body::Relay(subject) => Message::Relay { subject },
+        Body::Relayed(subject) => Message::Relayed { subject },
+        Body::Leave(member) => Message::Leave { member },
+        Body::Down(member) => Message::Down { member },
+        Body::Gone(member) => Message::Gone { member },
+    })
+}
