@@ -2,5 +2,11 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod config;
+pub mod convergence;
+pub mod downing;
+pub mod leader;
 pub mod protocol;
 pub mod state;
+
+pub use config::{Config, Founding, Preset, Spreading};

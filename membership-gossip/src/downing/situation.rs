@@ -1,0 +1,177 @@
+//! The facts that a decision rests on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use membership_core::SiloAddress;
+
+use super::indirect::indirectly_connected;
+use super::{Decision, Verdict};
+use crate::convergence::Scope;
+use crate::state::{Gossip, Member, MemberStatus};
+
+/// The members of one data centre and who of them is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Situation {
+    /// All members of the data centre, by address.
+    pub members: Vec<Arc<Member>>,
+    /// Those that are flagged.
+    pub unreachable: BTreeSet<SiloAddress>,
+    /// Those that some reach and others do not.
+    pub indirect: BTreeSet<SiloAddress>,
+    /// Whether this side holds the lease; none: the arbiter was not asked.
+    pub lease: Option<bool>,
+}
+
+impl Situation {
+    /// The situation of members that are all reached but for some.
+    #[must_use]
+    pub fn new(
+        members: impl IntoIterator<Item = Arc<Member>>,
+        unreachable: impl IntoIterator<Item = SiloAddress>,
+    ) -> Self {
+        let mut members: Vec<_> = members.into_iter().collect();
+        members.sort_unstable_by_key(|m| m.address());
+        Self {
+            members,
+            unreachable: unreachable.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds members that some reach and others do not.
+    #[must_use]
+    pub fn with_indirect(mut self, indirect: impl IntoIterator<Item = SiloAddress>) -> Self {
+        self.indirect.extend(indirect);
+        self
+    }
+
+    /// Adds the answer of the arbiter.
+    #[must_use]
+    pub const fn with_lease(mut self, held: bool) -> Self {
+        self.lease = Some(held);
+        self
+    }
+
+    /// The situation that a state shows.
+    #[must_use]
+    pub fn of(gossip: &Gossip, scope: &Scope) -> Self {
+        let state = gossip.state();
+        let mine = state.members().iter().filter(|m| scope.is_mine(m));
+        let flags = indirect_flags(gossip, scope);
+        let indirect = indirectly_connected(&flags, |member| gossip.has_seen(member));
+        let subjects = flags.iter().map(|(_, subject)| *subject);
+        Self::new(mine.cloned(), subjects).with_indirect(indirect)
+    }
+
+    /// Members that count: those up or leaving, of a role if one is given.
+    pub(super) fn counted<'a>(
+        &'a self,
+        role: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a Arc<Member>> + Clone {
+        self.with_status(role, |m| m.status().counts_for_convergence())
+    }
+
+    /// Members that count if a change that is under way comes first: on this side those that leave
+    /// are gone, on the other one those that join are up.
+    pub(super) fn after_changes<'a>(
+        &'a self,
+        role: Option<&'a str>,
+        joiners: bool,
+    ) -> impl Iterator<Item = &'a Arc<Member>> + Clone {
+        self.with_status(role, move |m| match m.status() {
+            MemberStatus::Up => true,
+            MemberStatus::Leaving => !self.reaches(m),
+            MemberStatus::Joining | MemberStatus::WeaklyUp => joiners && !self.reaches(m),
+            _ => false,
+        })
+    }
+
+    fn with_status<'a>(
+        &'a self,
+        role: Option<&'a str>,
+        counts: impl Fn(&Member) -> bool + Clone + 'a,
+    ) -> impl Iterator<Item = &'a Arc<Member>> + Clone {
+        let has_role = move |m: &Member| role.is_none_or(|role| m.info().role == role);
+        self.members
+            .iter()
+            .filter(move |m| counts(m) && has_role(m))
+    }
+
+    pub(super) fn reaches(&self, member: &Member) -> bool {
+        !self.unreachable.contains(&member.address())
+    }
+
+    /// How many of these are reached, and how many are not.
+    pub(super) fn sides<'a>(
+        &self,
+        members: impl Iterator<Item = &'a Arc<Member>>,
+    ) -> (usize, usize) {
+        let (mut reached, mut unreached) = (0, 0);
+        for member in members {
+            if self.reaches(member) {
+                reached += 1;
+            } else {
+                unreached += 1;
+            }
+        }
+        (reached, unreached)
+    }
+
+    /// Whether more than this share of the members is connected indirectly.
+    pub(super) fn too_many_indirect(&self, per_mille: u32) -> bool {
+        let all = self.counted(None).count() as u64;
+        self.indirect.len() as u64 * 1_000 > all * u64::from(per_mille)
+    }
+
+    /// The same as if the indirectly connected were reached by all.
+    pub(super) fn without_indirect(&self) -> Self {
+        Self {
+            members: self.members.clone(),
+            unreachable: &self.unreachable - &self.indirect,
+            indirect: BTreeSet::new(),
+            lease: self.lease,
+        }
+    }
+
+    /// A verdict with whom it downs. Members that exit or are down are left as they are.
+    pub(super) fn decision(&self, verdict: Verdict) -> Decision {
+        let downable = self.members.iter().filter(|m| m.status().is_present());
+        let down = downable
+            .filter(|m| match verdict {
+                Verdict::DownAll => true,
+                Verdict::DownUnreachable => !self.reaches(m),
+                Verdict::DownReachable => self.reaches(m),
+                Verdict::DownIndirectlyConnected => self.indirect.contains(&m.address()),
+                Verdict::AskLease => false,
+            })
+            .map(|m| m.address())
+            .collect();
+        let (reached, unreached) = self.sides(self.counted(None));
+        Decision {
+            verdict,
+            down,
+            reached,
+            unreached,
+            indirect: self.indirect.clone(),
+        }
+    }
+}
+
+/// The flags of the data centre about those that are neither down nor exiting, by observers that are
+/// not down.
+fn indirect_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddress)> {
+    let state = gossip.state();
+    let mine = |address: &SiloAddress, counts: fn(&Member) -> bool| {
+        state
+            .member(address)
+            .is_some_and(|m| scope.is_mine(m) && counts(m))
+    };
+    let unreachable = scope.unreachable(state);
+    unreachable
+        .iter()
+        .filter(|(subject, _)| mine(subject, |m| m.status().is_present()))
+        .flat_map(|(subject, by)| by.iter().map(|observer| (*observer, *subject)))
+        .collect()
+}

@@ -1,0 +1,107 @@
+//! When the resolver decides: once nothing has changed for a while, or when things have not settled
+//! for too long.
+
+use std::collections::BTreeMap;
+
+use membership_core::{MonoTime, SiloAddress};
+
+use super::Downing;
+use crate::convergence::Scope;
+use crate::state::{Gossip, MemberStatus};
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// Nothing has changed for `stable_after`: decide.
+    Decide,
+    /// Things have changed for too long: down all.
+    DownAll,
+}
+
+/// What a change of makes the resolver wait again: flags, and members that went up, exit or are
+/// down.
+type Watched = (
+    Vec<(SiloAddress, SiloAddress)>,
+    BTreeMap<SiloAddress, MemberStatus>,
+);
+
+/// Since when nothing has changed, and since when somebody is unreachable.
+#[derive(Clone, Debug, Default)]
+pub struct Timing {
+    watched: Watched,
+    changed_at: MonoTime,
+    /// The first change since all was well.
+    unsettled_at: Option<MonoTime>,
+}
+
+impl Timing {
+    /// Looks at a state. Call it whenever the state has changed, and once per second.
+    pub fn look(
+        &mut self,
+        now: MonoTime,
+        downing: &Downing,
+        gossip: &Gossip,
+        scope: &Scope,
+    ) -> Due {
+        let watched = watched(gossip, scope);
+        if watched != self.watched {
+            self.watched = watched;
+            self.changed_at = now;
+        }
+        if self.watched.0.is_empty() {
+            self.unsettled_at = None;
+            return Due::Nothing;
+        }
+        let since = *self.unsettled_at.get_or_insert(now);
+        let too_long = downing
+            .down_all_when_unstable
+            .is_some_and(|more| now.since(since) >= downing.stable_after + more);
+        if now.since(self.changed_at) >= downing.stable_after {
+            Due::Decide
+        } else if too_long {
+            Due::DownAll
+        } else {
+            Due::Nothing
+        }
+    }
+
+    /// This process was paused: what it knew is old, and it waits again.
+    pub fn start_over(&mut self, now: MonoTime) {
+        self.changed_at = now;
+        self.unsettled_at = self.unsettled_at.map(|_| now);
+    }
+
+    /// Since when somebody is unreachable.
+    #[must_use]
+    pub const fn unsettled_at(&self) -> Option<MonoTime> {
+        self.unsettled_at
+    }
+}
+
+/// Joining, weakly up, leaving and removed members do not make it wait.
+fn watched(gossip: &Gossip, scope: &Scope) -> Watched {
+    let state = gossip.state();
+    let blocks = |address: &SiloAddress| {
+        let member = state.member(address);
+        member.is_some_and(|m| scope.is_mine(m) && m.status().is_present())
+    };
+    let unreachable = scope.unreachable(state);
+    let flags = unreachable
+        .iter()
+        .filter(|(subject, _)| blocks(subject))
+        .flat_map(|(subject, by)| by.iter().map(|observer| (*observer, *subject)))
+        .collect();
+    let members = state.members().iter().filter(|m| scope.is_mine(m));
+    let steps = members.filter_map(|m| {
+        let step = match m.status() {
+            MemberStatus::Up | MemberStatus::Leaving => MemberStatus::Up,
+            MemberStatus::Exiting => MemberStatus::Exiting,
+            MemberStatus::Down => MemberStatus::Down,
+            _ => return None,
+        };
+        Some((m.address(), step))
+    });
+    (flags, steps.collect())
+}
