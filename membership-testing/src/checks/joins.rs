@@ -8,6 +8,9 @@ use crate::clock::VirtualTime;
 use crate::ground_truth::GroundTruth;
 use membership_core::{Config, SiloAddress, SiloStatus, Snapshot};
 
+/// Up to this number of Active silos, the Joining ones count in majorities.
+const FEW: usize = 2;
+
 /// How often the check looks.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -15,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// and 3 heartbeat periods.
 ///
 /// A silo is alone in being unreachable if no other Active silo, and not the joining one, reaches
-/// it, and all of them reach each other. A silo that pauses again and again, so that it never runs
+/// it, and all of them reach each other; and so do the other Joining silos, if at most two are Active. A silo that pauses again and again, so that it never runs
 /// for two failure windows in the second half of that time, is not well enough to say whom it
 /// reaches: then the unreachable one is not alone. The check does not judge a joining silo while the set of Active silos changes, or while
 /// anybody has trouble with the table: both delay a join, too.
@@ -60,16 +63,25 @@ impl BlockedJoins {
             return None;
         };
         let one = others.swap_remove(one);
+        if others.is_empty() {
+            return None;
+        }
+        if others.len() < FEW {
+            // Who is Joining counts then, too, and an unreachable one is a second one.
+            let joining = table.rows.entries().map(|e| (e.address, e.status));
+            let joining = joining.filter(|(_, status)| *status == SiloStatus::Joining);
+            others.extend(joining.map(|(silo, _)| silo).filter(|s| s != joiner));
+        }
         let cut = |silo: &SiloAddress| {
             truth
                 .owner(silo)
                 .is_none_or(|record| record.table_cut.during(from, now))
         };
-        let lonely = !others.is_empty()
-            && [*joiner]
-                .iter()
-                .chain(&others)
-                .all(|silo| truth.unreachable(silo, &one, from, now) && !cut(silo));
+        let lonely = [*joiner]
+            .iter()
+            .chain(&others)
+            .all(|silo| truth.unreachable(silo, &one, from, now) && !cut(silo));
+        others.push(*joiner);
         let together = || {
             others.iter().enumerate().all(|(i, a)| {
                 others[i + 1..]
