@@ -32,8 +32,10 @@ impl NatsDocuments {
             }
         };
         let confirm = self.confirm(link, document.as_deref(), guess);
-        let (mut there, mut confirmed, floor) =
-            try_join3(there, confirm, self.write_barrier(link)).await?;
+        // In this order: then a refusal tells of everything that was written before the barrier, and
+        // what refuses the next attempt comes after it.
+        let (floor, mut confirmed, mut there) =
+            try_join3(self.write_barrier(link), confirm, there).await?;
         while let Err(last) = confirmed {
             if there.last > floor {
                 return Ok(there);

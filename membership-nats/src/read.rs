@@ -68,27 +68,26 @@ impl NatsDocuments {
         let seen = self.seen();
         let one = self.replicas.load(Ordering::Relaxed) == 1;
         let requests = async {
+            // New cells do not wait until the document is confirmed.
             let cells = async {
-                match heartbeats {
-                    true => self.known_cells(&link).await.map(Some),
-                    false => Ok(None),
+                if !heartbeats {
+                    return Ok(None);
                 }
+                let listed = self.known_cells(&link).await?;
+                self.all_cells(&link, listed).await.map(Some)
             };
             let found = async {
-                match barrier && !one {
-                    true => self.confirmed(&link, seen, None).await,
-                    false => self.newest(&link).await,
+                if barrier && !one {
+                    return self.confirmed(&link, seen, None).await;
+                }
+                let found = self.newest(&link).await?;
+                match !one && found.is_older_than(seen) {
+                    true => self.confirmed(&link, found.state(), Some(found)).await,
+                    false => Ok(found),
                 }
             };
-            let (mut found, cells) = try_join(found, cells).await?;
-            if !one && !barrier && found.is_older_than(seen) {
-                found = self.confirmed(&link, found.state(), Some(found)).await?;
-            }
+            let (found, cells) = try_join(found, cells).await?;
             self.remember(found.state());
-            let cells = match cells {
-                Some(listed) => Some(self.all_cells(&link, listed).await?),
-                None => None,
-            };
             Ok((found, cells))
         };
         let read = self.client.in_time(deadline, &link, false, requests);
