@@ -3,7 +3,7 @@
 //! A session that lost its servers looks for them with growing pauses. Here the next request opens
 //! a new session instead, so that it is answered as soon as a server is back. A read whose
 //! connection broke is sent once more, and a read that collided with commits again until the
-//! deadline. A write that was sent is never sent again.
+//! deadline. A write that was sent is never sent again, except a heartbeat (`heartbeat.rs`).
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};

@@ -77,9 +77,12 @@ impl Client {
             }
         };
         let values = (cluster, text(&key), text(content), bound(at));
-        let written = self
-            .execute(deadline, true, |all| &all.write_heartbeat, values)
-            .await;
+        let write = || self.execute(deadline, true, |all| &all.write_heartbeat, values.clone());
+        let mut written = write().await;
+        // A node fell silent or went away. The same text at the same time changes nothing twice.
+        if written.as_ref().is_err_and(|failed| failed.ends_session) {
+            written = write().await;
+        }
         written
             .map(drop)
             .map_err(|failed| failed.error.with_key(key))
