@@ -14,8 +14,6 @@ use crate::launch::options::Options;
 const PROGRAM: &str = "{{name}}-server";
 /// The usual port, which is also that of a container.
 const PORT: u16 = {{port}};
-/// The user of a password.
-const USER: &str = "membership";
 
 pub(super) struct {{Title}};
 
@@ -57,7 +55,7 @@ impl Software for {{Title}} {
 
     fn url(&self, address: SocketAddr, options: &Options) -> String {
         match &options.password {
-            Some(password) => format!("{{name}}://{USER}:{}@{address}", in_url(password)),
+            Some(password) => format!("{{name}}://:{}@{address}", in_url(password)),
             None => format!("{{name}}://{address}"),
         }
     }

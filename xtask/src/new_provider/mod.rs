@@ -245,7 +245,6 @@ fn write(
 /// Formats these files: the order of names and the length of lines depend on the store's name.
 fn format(sources: &[PathBuf]) -> Result<(), Failure> {
     let mut rustfmt = Command::new("rustfmt");
-    // Not the modules that a file declares, which belong to somebody else.
     let status = rustfmt.args(["--edition", "2024"]).args(sources).status();
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -273,7 +272,8 @@ fn with_launcher(root: &Path, names: &Names) -> Result<(), Failure> {
     registered::register_launcher(root, names)?;
     let text = names.fill(include_str!("../../templates/launcher.rs"));
     fs::write(&path, text).map_err(|e| at(&path, &e))?;
-    format(&[path])
+    // Modules stand in the order of their names.
+    format(&[path.with_file_name("mod.rs"), path])
 }
 
 /// Writes the provider into the places that do not know it, and says what is left to write by hand.
