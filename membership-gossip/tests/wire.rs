@@ -87,11 +87,13 @@ fn all() -> Vec<Message> {
         Message::Status {
             version,
             seen: digest,
+            answer: true,
             clock: None,
         },
         Message::Status {
             version,
             seen: digest,
+            answer: true,
             clock: Some(Arc::clone(&clock)),
         },
         Message::Ask {
@@ -141,6 +143,7 @@ fn a_status_exchange_takes_at_most_200_bytes_in_a_cluster_of_any_size() {
         let status = Message::Status {
             version: gossip.version(),
             seen: gossip.seen().digest(),
+            answer: false,
             clock: None,
         };
         let bytes = encode(&header(), &status).unwrap().len();

@@ -5,8 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use membership_core::SiloAddress;
 
-/// Those who flag and are flagged, and both ends of a flag about a member that has seen the current
-/// state: somebody reaches it.
+/// Both ends of each flag about a member that has seen the current state: somebody reaches it. A flag
+/// changes the state, so whoever is flagged because nothing reaches it cannot have seen that.
+///
+/// The best-known implementation also takes everybody who flags and is flagged. After a split that
+/// finds those on the other side whose flags are old: they are counted as reached, and both sides go
+/// on.
 ///
 /// An observer that all other observers flag, two at least, is not believed: it is the one that does
 /// not hear, and those that it flags are well (the best-known implementation downs them, too).
@@ -15,16 +19,11 @@ pub fn indirectly_connected(
     flags: &[(SiloAddress, SiloAddress)],
     has_seen: impl Fn(&SiloAddress) -> bool,
 ) -> BTreeSet<SiloAddress> {
-    let flags = believed(flags);
-    let observers: BTreeSet<_> = flags.iter().map(|(observer, _)| *observer).collect();
-    let subjects: BTreeSet<_> = flags.iter().map(|(_, subject)| *subject).collect();
-    let mut found: BTreeSet<SiloAddress> = &observers & &subjects;
-    for (observer, subject) in &flags {
-        if has_seen(subject) {
-            found.extend([*observer, *subject]);
-        }
-    }
-    found
+    believed(flags)
+        .into_iter()
+        .filter(|(_, subject)| has_seen(subject))
+        .flat_map(|(observer, subject)| [observer, subject])
+        .collect()
 }
 
 /// The flags without those of observers that all other observers flag.

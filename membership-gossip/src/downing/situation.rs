@@ -59,7 +59,7 @@ impl Situation {
     pub fn of(gossip: &Gossip, scope: &Scope) -> Self {
         let state = gossip.state();
         let mine = state.members().iter().filter(|m| scope.is_mine(m));
-        let flags = indirect_flags(gossip, scope);
+        let flags = current_flags(gossip, scope);
         let indirect = indirectly_connected(&flags, |member| gossip.has_seen(member));
         let subjects = flags.iter().map(|(_, subject)| *subject);
         Self::new(mine.cloned(), subjects).with_indirect(indirect)
@@ -159,9 +159,10 @@ impl Situation {
     }
 }
 
-/// The flags of the data centre about those that are neither down nor exiting, by observers that are
-/// not down.
-fn indirect_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddress)> {
+/// The flags of the data centre about those that are neither down nor exiting, by observers that have
+/// seen the current state. Others' flags are old: an observer on the other side of a split cannot take
+/// back what it said before.
+fn current_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddress)> {
     let state = gossip.state();
     let mine = |address: &SiloAddress, counts: fn(&Member) -> bool| {
         state
@@ -173,5 +174,6 @@ fn indirect_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddre
         .iter()
         .filter(|(subject, _)| mine(subject, |m| m.status().is_present()))
         .flat_map(|(subject, by)| by.iter().map(|observer| (*observer, *subject)))
+        .filter(|(observer, _)| gossip.has_seen(observer))
         .collect()
 }

@@ -80,10 +80,12 @@ enum Body {
     Status {
         version: Version,
         seen: u64,
+        answer: bool,
     },
     StatusWithClock {
         version: Version,
         seen: u64,
+        answer: bool,
         #[serde(deserialize_with = "list")]
         clock: Clock,
     },
@@ -97,6 +99,7 @@ enum Body {
     Delta {
         base: Version,
         version: Version,
+        contains_base: bool,
         part: Packed,
     },
     Seen {
@@ -238,15 +241,22 @@ fn body_of(message: &Message) -> Result<Body, postcard::Error> {
         Message::Status {
             version,
             seen,
+            answer,
             clock: None,
-        } => Body::Status { version, seen },
+        } => Body::Status {
+            version,
+            seen,
+            answer,
+        },
         Message::Status {
             version,
             seen,
+            answer,
             clock: Some(clock),
         } => Body::StatusWithClock {
             version,
             seen,
+            answer,
             clock: pairs(&clock),
         },
         Message::Ask {
@@ -262,6 +272,7 @@ fn body_of(message: &Message) -> Result<Body, postcard::Error> {
         Message::Delta { delta, seen } => Body::Delta {
             base: delta.base,
             version: delta.version,
+            contains_base: delta.contains_base,
             part: Packed::of(&(WireState::of(delta.part()), seen.bits()))?,
         },
         Message::Seen { version, seen } => Body::Seen {
@@ -294,18 +305,25 @@ fn message_of(body: Body) -> Result<Message, DecodeError> {
         Body::Accept { ballot, founding } => Message::Accept { ballot, founding },
         Body::Accepted(ballot) => Message::Accepted { ballot },
         Body::Outbid(ballot) => Message::Outbid { ballot },
-        Body::Status { version, seen } => Message::Status {
+        Body::Status {
             version,
             seen,
+            answer,
+        } => Message::Status {
+            version,
+            seen,
+            answer,
             clock: None,
         },
         Body::StatusWithClock {
             version,
             seen,
+            answer,
             clock: entries,
         } => Message::Status {
             version,
             seen,
+            answer,
             clock: Some(clock(entries)),
         },
         Body::Ask {
@@ -321,12 +339,13 @@ fn message_of(body: Body) -> Result<Message, DecodeError> {
         Body::Delta {
             base,
             version,
+            contains_base,
             part,
         } => {
             let (part, bits): (WireState, Vec<u8>) = part.read()?;
             let part = part.into_state().map_err(DecodeError::Invalid)?;
             Message::Delta {
-                delta: Arc::new(Delta::from_parts(base, version, part)),
+                delta: Arc::new(Delta::from_parts(base, version, contains_base, part)),
                 seen: Seen::from_bits(bits, MAX_LIST),
             }
         }

@@ -182,6 +182,8 @@ pub enum Message {
         version: Version,
         /// The [digest](Seen::digest) of its seen set.
         seen: u64,
+        /// Whether it answers a status of the receiver whose version the sender does not know.
+        answer: bool,
         /// Its vector clock, where members send whole states.
         clock: Option<Arc<VectorClock>>,
     },

@@ -1,7 +1,93 @@
 //! The behaviour of one member as a state machine without input or output.
+//!
+//! | file | content |
+//! |---|---|
+//! | `io`, `message`, `codec` | inputs and effects; messages; messages as bytes |
+//! | `machine`, `receive` | [`Protocol`]: takes an input, fires due timers; checks of messages |
+//! | `context` | shared state |
+//! | `joiner`, `admission` | the way into a cluster, from both sides |
+//! | `founder` | a founding on which a majority of the contact points agrees |
+//! | `gossiper` | rounds of gossip: statuses, deltas, states |
+//! | `heartbeat`, `ring`, `phi` | heartbeats, whom to watch, how much to doubt |
+//! | `observer` | flags, and the doubt before them |
+//! | `leading` | when the leader acts |
+//! | `resolver` | when members that nobody reaches are downed |
+//! | `leaver` | the ways out |
+//! | `data_centres` | what crosses data centres |
 
+mod admission;
 mod codec;
+mod context;
+mod data_centres;
+mod founder;
+mod gossiper;
+mod heartbeat;
+mod io;
+mod joiner;
+mod leading;
+mod leaver;
+mod machine;
 mod message;
+mod observer;
+mod phi;
+mod receive;
+mod resolver;
+mod ring;
+
+use std::net::SocketAddr;
+
+use membership_core::{ClusterName, InstanceId};
+
+use crate::Config;
+use crate::state::Profile;
 
 pub use codec::{DecodeError, EncodeError, MAX_BYTES, MAX_INFLATED, decode, encode};
+pub use gossiper::different_view_probability;
+pub use io::{Command, Effect, Input, Notice, Termination};
+pub use machine::Protocol;
 pub use message::{Ballot, Header, Message, PROTOCOL_VERSION, Refusal, Settings};
+pub use phi::Detector;
+pub use ring::targets;
+
+/// The parameters of a machine.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Setup {
+    /// The name of the cluster.
+    pub cluster: ClusterName,
+    /// The address that other members dial.
+    pub advertise: SocketAddr,
+    /// The epoch of the process: by convention milliseconds since 1970, larger after each start.
+    pub epoch: u64,
+    /// The id of the process: random, created when it starts.
+    pub instance: InstanceId,
+    /// What it publishes about itself.
+    pub profile: Profile,
+    /// Its configuration; must be valid.
+    pub config: Config,
+    /// The seed of its random choices.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// The parameters of a process with the default configuration.
+    #[must_use]
+    pub fn new(
+        cluster: ClusterName,
+        advertise: SocketAddr,
+        epoch: u64,
+        instance: InstanceId,
+        profile: Profile,
+        seed: u64,
+    ) -> Self {
+        Self {
+            cluster,
+            advertise,
+            epoch,
+            instance,
+            profile,
+            config: Config::default(),
+            seed,
+        }
+    }
+}

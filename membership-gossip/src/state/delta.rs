@@ -25,6 +25,8 @@ pub struct Delta {
     pub base: Version,
     /// The version of the state that it was made from.
     pub version: Version,
+    /// Whether that state contains all changes of `base`. Then it is known what it contains.
+    pub contains_base: bool,
     /// The content, as a state of which the rest is missing.
     part: State,
 }
@@ -65,9 +67,11 @@ impl State {
                 part.clock.raise(*origin, counter);
             }
         }
+        let contains_base = base.clock.iter().all(|(o, n)| n <= self.clock.get(o));
         Some(Delta {
             base: base.version,
             version: self.version(),
+            contains_base,
             part,
         })
     }
@@ -111,10 +115,16 @@ impl Delta {
         &self.part
     }
 
-    pub(crate) const fn from_parts(base: Version, version: Version, part: State) -> Self {
+    pub(crate) const fn from_parts(
+        base: Version,
+        version: Version,
+        contains_base: bool,
+        part: State,
+    ) -> Self {
         Self {
             base,
             version,
+            contains_base,
             part,
         }
     }

@@ -13,7 +13,7 @@ use super::shares::{BY_DEFAULT, LIBRARY, PROGRAM, STORES, Share, is_chosen, shar
 /// The feature for servers as containers.
 const CONTAINERS: (&str, &str) = ("membership-testbed", "containers");
 /// Packages without a library that a server's test needs.
-const WITHOUT_SERVERS: [&str; 2] = ["membership-sim", "membership-testing"];
+const WITHOUT_SERVERS: [&str; 3] = ["membership-gossip", "membership-sim", "membership-testing"];
 
 use crate::{Failure, cargo, output};
 

@@ -150,7 +150,12 @@ pub const WITH_ALL_STORES: [&str; 2] = [
 
 /// Packages whose tests a plain `cargo test` has run in full, because features change nothing about
 /// them.
-pub const BY_DEFAULT: &[&str] = &["membership-core", "membership-sim", "membership-testing"];
+pub const BY_DEFAULT: &[&str] = &[
+    "membership-core",
+    "membership-gossip",
+    "membership-sim",
+    "membership-testing",
+];
 
 /// Whether an integration test of a package belongs to any share.
 pub fn is_chosen(package: &str, target: &str) -> bool {

@@ -1,0 +1,258 @@
+//! The way into a cluster: contact points are asked, the first member that answers takes this process
+//! in, and if there is no cluster one is founded (specification, seed nodes).
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use membership_core::{FoundingId, MonoTime, SiloAddress};
+
+use super::context::{Ctx, Timer};
+use super::founder::{Founder, majority};
+use super::io::{Notice, Termination};
+use super::message::{Header, Message, Refusal};
+use crate::Founding;
+use crate::state::Gossip;
+
+/// Time between two questions to the contact points.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Joiner {
+    contact_points: Vec<SocketAddr>,
+    /// Since when this process asks.
+    since: MonoTime,
+    /// Contact points that are in no cluster, in this attempt.
+    nacks: BTreeSet<SocketAddr>,
+    /// Who was asked to take this process in, and when.
+    asked: Option<(SiloAddress, MonoTime)>,
+    /// When the next proposal may be made.
+    next_proposal: MonoTime,
+    pub(crate) founder: Founder,
+}
+
+impl Joiner {
+    /// The configured contact points.
+    pub(crate) fn contact_points(&self) -> &[SocketAddr] {
+        &self.contact_points
+    }
+
+    pub(crate) fn start(&mut self, ctx: &mut Ctx, contact_points: Vec<SocketAddr>) {
+        if self.contact_points.is_empty() && !ctx.is_member() {
+            self.contact_points = contact_points;
+            self.start_over(ctx);
+        }
+    }
+
+    fn start_over(&mut self, ctx: &mut Ctx) {
+        self.since = ctx.mono();
+        self.nacks.clear();
+        self.asked = None;
+        self.founder.stop();
+        self.look(ctx);
+    }
+
+    /// Whether this cluster may begin: somebody was up before, or a majority of the contact points are
+    /// members. A founding by the first seed needs nobody else.
+    pub(crate) fn may_begin(&self, ctx: &Ctx) -> bool {
+        if ctx.config.founding != Founding::Majority || ctx.is_established() {
+            return true;
+        }
+        self.contact_members(ctx, |_| true) >= majority(self.contact_points.len())
+    }
+
+    /// How many contact points are members that are accepted.
+    pub(crate) fn contact_members(
+        &self,
+        ctx: &Ctx,
+        accepts: impl Fn(&SiloAddress) -> bool,
+    ) -> usize {
+        let members = ctx.gossip.state().members();
+        let at = |point: &&SocketAddr| members.at(point).is_some_and(|m| accepts(&m.address()));
+        self.contact_points.iter().filter(at).count()
+    }
+
+    /// The next step, once per second until this process is a member of a cluster that has begun.
+    pub(crate) fn look(&mut self, ctx: &mut Ctx) {
+        let now = ctx.mono();
+        let interval = ASK_INTERVAL.min(ctx.config.seed_node_timeout);
+        ctx.timers.set(Timer::Join, now + interval);
+        if ctx.is_member() {
+            if ctx.is_established() || ctx.config.founding != Founding::Majority {
+                ctx.timers.clear(Timer::Join);
+            } else {
+                self.ask(ctx);
+            }
+            return;
+        }
+        let retry = ctx.config.retry_unsuccessful_join_after;
+        if self.asked.is_some_and(|(_, at)| now.since(at) >= retry) {
+            self.asked = None;
+            self.since = now;
+            self.nacks.clear();
+        }
+        if self.asked.is_none() {
+            self.ask(ctx);
+            if let Some(founding) = self.found_if_due(ctx) {
+                self.found(ctx, founding);
+            }
+        }
+    }
+
+    fn ask(&self, ctx: &mut Ctx) {
+        let settings = ctx.config.shared();
+        let body = Arc::new(Message::InitJoin { settings });
+        let members = ctx.gossip.state().members();
+        let me = ctx.me.endpoint();
+        let others: Vec<_> = self
+            .contact_points
+            .iter()
+            .filter(|point| **point != me && members.at(point).is_none())
+            .copied()
+            .collect();
+        for other in others {
+            ctx.send_at(other, Arc::clone(&body));
+        }
+    }
+
+    fn found_if_due(&mut self, ctx: &mut Ctx) -> Option<FoundingId> {
+        let me = ctx.me.endpoint();
+        let place = self.contact_points.iter().position(|point| *point == me)?;
+        let (now, timeout) = (ctx.mono(), ctx.config.seed_node_timeout);
+        let free = self.nacks.len() + 1;
+        let all = free == self.contact_points.len();
+        let waited = now.since(self.since) >= timeout;
+        match ctx.config.founding {
+            Founding::Never => None,
+            Founding::FirstSeed => {
+                let due = place == 0 && (all || waited);
+                due.then(|| FoundingId::new(ctx.random_id()))
+            }
+            Founding::Majority => {
+                if free < majority(self.contact_points.len()) || !(all || waited) {
+                    return None;
+                }
+                // The lowest address goes first; the others follow if it does not succeed.
+                let rank = self.nacks.iter().filter(|other| **other < me).count();
+                let turn = self.since + timeout * u32::try_from(rank).unwrap_or(u32::MAX).min(100);
+                if now < turn || now < self.next_proposal {
+                    return None;
+                }
+                let wait = timeout + timeout * (ctx.below(1_000) as u32) / 1_000;
+                self.next_proposal = now + wait;
+                self.founder.propose(ctx, &self.contact_points)
+            }
+        }
+    }
+
+    /// Founds a cluster of this process.
+    pub(crate) fn found(&mut self, ctx: &mut Ctx, founding: FoundingId) {
+        if ctx.is_member() {
+            return;
+        }
+        self.founder.stop();
+        ctx.founding = Some(founding);
+        let (me, instance, profile) = (ctx.me, ctx.instance, Arc::clone(&ctx.profile));
+        ctx.edit(|edit| edit.admit(me, instance, profile));
+        ctx.tell(Notice::Founded(founding));
+        super::machine::begin_membership(ctx);
+    }
+
+    /// A member answered.
+    pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, header: &Header, established: bool) {
+        let from = header.from;
+        if ctx.is_member() {
+            if header.founding == ctx.founding {
+                // Founded twice with one id, by two that did not know of each other.
+                if !ctx.knows(&from) {
+                    self.request(ctx, from);
+                }
+            } else if established && !ctx.is_established() {
+                // This cluster never began; that one has.
+                ctx.forget_cluster();
+                ctx.me = ctx.me.with_epoch(ctx.me.epoch() + 1);
+                self.start_over(ctx);
+            }
+        } else if self.asked.is_none() {
+            self.founder.stop();
+            self.asked = Some((from, ctx.mono()));
+            self.request(ctx, from);
+        }
+    }
+
+    fn request(&self, ctx: &mut Ctx, from: SiloAddress) {
+        let body = Message::Join {
+            profile: Arc::clone(&ctx.profile),
+            settings: ctx.config.shared(),
+        };
+        ctx.send(from, body);
+    }
+
+    /// A contact point is in no cluster.
+    pub(crate) fn on_nack(&mut self, ctx: &mut Ctx, from: SocketAddr) {
+        if !ctx.is_member() && self.contact_points.contains(&from) && self.nacks.insert(from) {
+            let all = self.nacks.len() + 1 == self.contact_points.len();
+            if all && self.asked.is_none() {
+                self.look(ctx);
+            }
+        }
+    }
+
+    /// A member did not take this process in; the end of the attempts, if no other answer is to be
+    /// expected.
+    pub(crate) fn on_refused(
+        &mut self,
+        ctx: &mut Ctx,
+        from: SiloAddress,
+        refusal: &Refusal,
+    ) -> Option<Termination> {
+        if ctx.is_member() {
+            return None;
+        }
+        let (by, reason) = (from, refusal.clone());
+        ctx.tell(Notice::NotTakenIn { by, reason });
+        match refusal {
+            Refusal::Settings { .. } => return Some(Termination::Refused(refusal.clone())),
+            Refusal::EpochTooLow { least } if *least > ctx.me.epoch() => {
+                // The clock went back, or two processes started at one time.
+                ctx.me = ctx.me.with_epoch(*least);
+                if ctx.me.epoch() != *least {
+                    return Some(Termination::Refused(refusal.clone()));
+                }
+                self.request(ctx, from);
+            }
+            // Asked again soon.
+            _ => self.asked = None,
+        }
+        None
+    }
+
+    /// A member took this process in.
+    pub(crate) fn on_welcome(&mut self, ctx: &mut Ctx, header: &Header, theirs: &Gossip) {
+        let (me, from) = (ctx.me, header.from);
+        let member = theirs.state().member(&me);
+        let is_mine = member.is_some_and(|m| m.instance() == ctx.instance);
+        let Some(founding) = header.founding.filter(|_| is_mine) else {
+            return;
+        };
+        if ctx.is_member() {
+            if ctx.founding == Some(founding) {
+                super::gossiper::on_state(ctx, from, theirs);
+            }
+            return;
+        }
+        if self.asked.is_some_and(|(asked, _)| asked != from) {
+            return;
+        }
+        ctx.founding = Some(founding);
+        ctx.gossip = theirs.clone();
+        ctx.gossip.mark_seen(&me);
+        ctx.dirty = true;
+        self.asked = None;
+        self.founder.stop();
+        ctx.tell(Notice::Welcomed { by: from });
+        super::machine::begin_membership(ctx);
+        super::gossiper::begin(ctx, from);
+    }
+}

@@ -1,0 +1,142 @@
+//! Downing of members that nobody reaches, as configured; see [`crate::downing`].
+
+use std::time::Duration;
+
+use super::context::{Ctx, Timer};
+use super::io::{Effect, Notice};
+use crate::downing::{
+    AutoDown, Decision, Due, Situation, Strategy, Timing, Verdict, decide, down_all, lease_delay,
+};
+use crate::state::MemberStatus;
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    timing: Timing,
+    auto_down: AutoDown,
+    /// The request to the arbiter that is under way.
+    asked: Option<u64>,
+    calls: u64,
+}
+
+impl Resolver {
+    pub(crate) fn start(ctx: &mut Ctx) {
+        ctx.timers.set(Timer::Resolver, ctx.mono() + INTERVAL);
+    }
+
+    /// What this process knew before a pause is old.
+    pub(crate) fn paused(&mut self, ctx: &Ctx) {
+        self.timing.start_over(ctx.mono());
+    }
+
+    pub(crate) fn look(&mut self, ctx: &mut Ctx) {
+        ctx.timers.set(Timer::Resolver, ctx.mono() + INTERVAL);
+        let (scope, now) = (ctx.scope(), ctx.mono());
+        let began = matches!(
+            ctx.status(),
+            Some(MemberStatus::WeaklyUp | MemberStatus::Up | MemberStatus::Leaving)
+        );
+        let leads = scope.leader(ctx.gossip.state()) == Some(ctx.me);
+        let downing = ctx.config.downing.clone();
+        match downing.strategy {
+            Strategy::None => return,
+            Strategy::AutoDownUnsafe { after } => {
+                let situation = Situation::of(&ctx.gossip, &scope);
+                let overdue = self.auto_down.overdue(now, situation.unreachable, after);
+                if leads && !overdue.is_empty() {
+                    down(ctx, overdue);
+                }
+                return;
+            }
+            _ => {}
+        }
+        let due = self.timing.look(now, &downing, &ctx.gossip, &scope);
+        if !began || ctx.timers.is_set(Timer::AskLease) || self.asked.is_some() {
+            return;
+        }
+        let situation = || Situation::of(&ctx.gossip, &scope);
+        match due {
+            Due::Nothing => {}
+            // Everybody for itself: that there is one leader is part of what did not settle.
+            Due::DownAll => {
+                let decision = down_all(&situation());
+                self.carry_out(ctx, decision);
+            }
+            Due::Decide if leads => {
+                let situation = situation();
+                let decision = decide(&downing, &situation);
+                if decision.verdict == Verdict::AskLease {
+                    let delay = lease_delay(&downing.strategy, &situation);
+                    ctx.timers.set(Timer::AskLease, now + delay);
+                } else {
+                    self.carry_out(ctx, decision);
+                }
+            }
+            Due::Decide => {}
+        }
+    }
+
+    /// The time to ask the arbiter has come.
+    pub(crate) fn ask(&mut self, ctx: &mut Ctx) {
+        self.calls += 1;
+        self.asked = Some(self.calls);
+        let call = self.calls;
+        ctx.out.push(Effect::AcquireLease { call });
+    }
+
+    /// The arbiter has answered.
+    pub(crate) fn answered(&mut self, ctx: &mut Ctx, call: u64, held: bool) {
+        if self.asked != Some(call) {
+            return;
+        }
+        self.asked = None;
+        let situation = Situation::of(&ctx.gossip, &ctx.scope());
+        if situation.unreachable.is_empty() {
+            // All is well again.
+            if held {
+                self.release(ctx);
+            }
+            return;
+        }
+        let decision = decide(&ctx.config.downing, &situation.with_lease(held));
+        if held && let Strategy::LeaseMajority { release_after, .. } = ctx.config.downing.strategy {
+            let at = ctx.mono() + release_after;
+            ctx.timers.set(Timer::ReleaseLease, at);
+        }
+        self.carry_out(ctx, decision);
+    }
+
+    /// The lease is given back once the downed are removed, and a while later.
+    pub(crate) fn release(&self, ctx: &mut Ctx) {
+        let down = |status| status == MemberStatus::Down;
+        let members = ctx.gossip.state().members();
+        if members.iter().any(|m| down(m.status())) {
+            ctx.timers.set(Timer::ReleaseLease, ctx.now.mono + INTERVAL);
+        } else {
+            ctx.out.push(Effect::ReleaseLease);
+        }
+    }
+
+    fn carry_out(&mut self, ctx: &mut Ctx, decision: Decision) {
+        if decision.down.is_empty() {
+            return;
+        }
+        // Itself last: then all it downs is in the state that it tells others.
+        let me = ctx.me;
+        let mut order: Vec<_> = decision.down.iter().copied().collect();
+        order.sort_by_key(|member| *member == me);
+        ctx.tell(Notice::Decided(decision));
+        down(ctx, order);
+    }
+}
+
+/// Downs members.
+pub(crate) fn down(ctx: &mut Ctx, members: impl IntoIterator<Item = membership_core::SiloAddress>) {
+    ctx.edit(|edit| {
+        for member in members {
+            edit.advance(&member, MemberStatus::Down, None);
+        }
+    });
+}

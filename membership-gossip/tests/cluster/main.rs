@@ -1,0 +1,11 @@
+//! Whole clusters in virtual time: the specification row by row, what this protocol does otherwise,
+//! and campaigns of random faults under the checkers G1 to G17.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod basics;
+mod campaign;
+mod checks;
+mod departures;
+mod net;
+mod planted;
+mod specification;
