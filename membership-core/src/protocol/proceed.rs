@@ -320,6 +320,10 @@ impl Protocol {
                 .waits_for_staleness(&self.ctx, &self.prober, &self.input())
         {
             let period = self.ctx.heartbeat_period() / 2;
+            if self.ctx.variant.scribe && self.last_fast_read.is_none() {
+                // The read before the join has shown the heartbeats.
+                self.last_fast_read = Some(self.ctx.mono());
+            }
             let at = self
                 .last_fast_read
                 .map_or(self.ctx.mono(), |t| t + period)

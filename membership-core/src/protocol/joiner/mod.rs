@@ -12,6 +12,7 @@ use self::report::PROGRESS_PERIOD;
 use crate::intent::{Action, Answer, Refusal};
 use crate::protocol::contacts::{Contacts, PassedOver};
 use crate::protocol::context::Ctx;
+use crate::protocol::gate;
 use crate::protocol::io::{CallId, Effect};
 use crate::protocol::message::Message;
 use crate::protocol::notice::{JoinError, Notice, TableErrorText};
@@ -322,7 +323,11 @@ impl Joiner {
             (Action::BecomeActive { .. }, Answer::Refused(_)) if self.stage == Stage::Contact => {
                 self.again_at = ctx.mono() + REFUSED_BACKOFF;
                 ctx.timers.set(Timer::Join, self.again_at);
-                writer.want_read(false);
+                if ctx.variant.scribe && gate::may_be_confirmed_by_its_version_row(ctx) {
+                    writer.want_row();
+                } else {
+                    writer.want_read(false);
+                }
                 Step::Nothing
             }
             (Action::Leave { .. }, Answer::Applied { .. } | Answer::Moot | Answer::Refused(_))
