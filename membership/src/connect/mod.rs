@@ -25,7 +25,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 /// | `dynamodb://region/table` | Amazon DynamoDB | `dynamodb` |
 /// | `consul://`, `consul+https://` | Consul, run with 1.8 | `consul` |
-/// | `nats://` | NATS with JetStream, run with 2.15 | `nats` |
+/// | `nats://` | NATS with JetStream, run with 2.12 to 2.15 | `nats` |
 /// | `etcd://`, `etcd+https://` | etcd, run with 3.4 to 3.6 | `etcd` |
 /// | `mongodb://` | MongoDB, run with 6.0, a replica set or sharded | `mongodb` |
 /// | `mongodb+srv://` | the same, its hosts in DNS | `mongodb-srv` |
