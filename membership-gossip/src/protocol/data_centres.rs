@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use membership_core::SiloAddress;
 
 use super::context::Ctx;
-use crate::state::{Member, MemberStatus, State};
+use crate::state::State;
 
-/// The oldest members of each data centre, those that cross its border.
+/// The oldest members of each data centre, those that cross its border. Where few are up yet, those
+/// that join are among them: else two data centres that begin at one time would never hear of each
+/// other.
 fn oldest(state: &State, count: usize) -> BTreeMap<String, Vec<SiloAddress>> {
     let mut all = BTreeMap::<String, Vec<SiloAddress>>::new();
     for member in state.members().by_age() {
-        let began = member.up_number().is_some() && member.status() < MemberStatus::Exiting;
         let chosen = all.entry(member.data_centre().to_owned()).or_default();
-        if began && chosen.len() < count {
+        if member.status().is_present() && chosen.len() < count {
             chosen.push(member.address());
         }
     }
@@ -46,8 +47,7 @@ pub(crate) fn targets(ctx: &Ctx) -> BTreeSet<SiloAddress> {
 pub(crate) fn peer(ctx: &mut Ctx) -> Option<SiloAddress> {
     let (crosses, others) = borders(ctx);
     if !crosses || others.is_empty() {
-        // Before anybody is up, those that join are all of one conversation.
-        return early_peer(ctx);
+        return None;
     }
     let mine = ctx.profile.data_centre.clone();
     let members = ctx.gossip.state().members().iter();
@@ -69,26 +69,4 @@ pub(crate) fn peer(ctx: &mut Ctx) -> Option<SiloAddress> {
     let members: Vec<_> = others.get(at)?.to_vec();
     let reached: Vec<_> = members.into_iter().filter(|m| !ctx.flags(m)).collect();
     ctx.pick(&reached)
-}
-
-/// A member of another data centre while this one has no member that is up: nobody else would tell
-/// the others of this one's members.
-fn early_peer(ctx: &mut Ctx) -> Option<SiloAddress> {
-    let (state, scope) = (ctx.gossip.state(), ctx.scope());
-    let began = |m: &Member| scope.is_mine(m) && m.up_number().is_some();
-    if state.members().iter().any(|m| began(m)) {
-        return None;
-    }
-    let others: Vec<_> = state
-        .members()
-        .iter()
-        .filter(|m| !scope.is_mine(m) && m.status().is_present())
-        .map(|m| m.address())
-        .filter(|m| !ctx.flags(m))
-        .collect();
-    if ctx.chance(0.5) {
-        ctx.pick(&others)
-    } else {
-        None
-    }
 }

@@ -44,14 +44,15 @@ fn islands_do_not_form_when_contact_points_are_cut_off_at_the_start() {
 #[test]
 fn a_minority_of_contact_points_founds_nothing() {
     let mut net = Net::new(1);
-    for at in 0..3 {
-        net.start(at, &Config::default());
-    }
-    net.join_all(&[0]);
+    let points: Vec<_> = (0..3).map(endpoint).collect();
+    let first = net.start(0, &Config::default());
+    net.join(first, points.clone());
     net.run(secs(120));
-    assert_eq!(net.nodes[0].protocol.status(), None);
-    net.join_all(&[1]);
-    net.run_until(secs(30), |net| net.status(0, 1) == Some(MemberStatus::Up));
+    assert_eq!(net.nodes[first].protocol.founding(), None);
+    let second = net.start(1, &Config::default());
+    net.join(second, points);
+    net.run_until(secs(30), Net::is_agreed);
+    assert_eq!(net.status(first, second), Some(MemberStatus::Up));
 }
 
 /// The founder is cut off in the moment of the founding: it does not begin alone.

@@ -19,6 +19,9 @@ use run::Event;
 
 pub(crate) type NodeId = usize;
 
+/// A message: when, from whom, where to.
+pub(crate) type Sent = (MonoTime, SiloAddress, SocketAddr, Arc<Message>);
+
 /// One process.
 pub(crate) struct Node {
     pub(crate) protocol: Protocol,
@@ -59,7 +62,7 @@ pub(crate) struct Net {
     /// Whether messages are written and read as bytes.
     pub(crate) encode: bool,
     /// Keeps every message for a test to look at.
-    pub(crate) log: Option<Vec<(MonoTime, SiloAddress, SocketAddr, Arc<Message>)>>,
+    pub(crate) log: Option<Vec<Sent>>,
     pub(crate) hold_exit: bool,
 }
 

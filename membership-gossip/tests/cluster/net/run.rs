@@ -143,9 +143,6 @@ impl Net {
             Effect::Publish(_) => {}
             Effect::Tell(notice) => {
                 let exiting = notice == Notice::Exiting;
-                if std::env::var("MEMBERSHIP_GOSSIP_TRACE").is_ok() {
-                    eprintln!("{} {node} {} {notice:?}", self.now, self.me(node));
-                }
                 self.nodes[node].notices.push((self.now, notice));
                 if exiting && !self.hold_exit {
                     self.command(node, Command::ExitDone);
