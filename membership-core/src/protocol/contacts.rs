@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::message::Message;
-use super::notice::Unreached;
 use super::prober::Prober;
 use super::roll_call::refusal;
+use super::unreached::Unreached;
 use crate::intent::check_set;
 use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 

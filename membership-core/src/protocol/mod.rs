@@ -66,6 +66,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod unreached;
 mod upkeep;
 mod voter;
 mod writer;
@@ -78,9 +79,10 @@ pub use machine::Protocol;
 pub use message::{Consent, Finding, Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 pub use notice::{
     DeclaredDead, JoinError, JoinProgress, Notice, Observation, RequestId, RollCallResult,
-    TableErrorText, TableState, Termination, Unreached,
+    TableErrorText, TableState, Termination,
 };
 pub use reach::NotReached;
+pub use unreached::Unreached;
 
 pub use estimator::SampleWindow;
 pub use rings::{ring_place, successors};

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::reach::NotReached;
+use super::unreached::{Unreached, list};
 use crate::intent::Answer;
 use crate::{
     CauseOfDeath, Death, Discontinuity, SharedSettings, SiloAddress, Suspicion, TableError,
@@ -106,33 +107,6 @@ pub struct JoinProgress {
     pub waiting_for: String,
     /// The Active silos that delay the join.
     pub unreached: Vec<Unreached>,
-}
-
-/// A silo without two-way contact to the joining silo.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreached {
-    /// The silo.
-    pub silo: SiloAddress,
-    /// Whether it answers the joining silo.
-    pub i_reach_it: bool,
-    /// Whether it dialled the joining silo's advertised address and reached it.
-    pub it_reaches_me: bool,
-    /// The last error of the transport for it.
-    pub last_error: Option<String>,
-}
-
-impl fmt::Display for Unreached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.i_reach_it, self.it_reaches_me) {
-            (true, false) => write!(f, "{} does not reach me, I reach it", self.silo)?,
-            (false, true) => write!(f, "I do not reach {}, it reaches me", self.silo)?,
-            _ => write!(f, "{} and I do not reach each other", self.silo)?,
-        }
-        match &self.last_error {
-            Some(e) => write!(f, " ({e})"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Why a silo stopped for good.
@@ -360,14 +334,6 @@ pub enum JoinError {
     /// The application left or dropped its handle before the silo was Active.
     #[error("stopped before it was Active")]
     Stopped,
-}
-
-fn list(unreached: &[Unreached]) -> String {
-    unreached
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
 }
 
 /// A table error inside a comparable value; two are equal when their kinds are.

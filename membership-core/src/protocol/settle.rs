@@ -4,9 +4,9 @@ use super::cleaner::Cleaner;
 use super::gate::{self, Passage, Source};
 use super::io::CallId;
 use super::machine::Protocol;
-use super::notice::TableState;
-use super::notice::{DeclaredDead, JoinError, Notice, Observation, Termination, Unreached};
+use super::notice::{DeclaredDead, JoinError, Notice, Observation, TableState, Termination};
 use super::timers::Timer;
+use super::unreached::Unreached;
 use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{

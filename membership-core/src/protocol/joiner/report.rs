@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::{Joiner, Stage};
 use crate::SiloAddress;
 use crate::protocol::context::Ctx;
-use crate::protocol::notice::{JoinError, JoinProgress, Notice, TableErrorText, Unreached};
+use crate::protocol::notice::{JoinError, JoinProgress, Notice, TableErrorText};
 use crate::protocol::timers::Timer;
+use crate::protocol::unreached::Unreached;
 
 /// How often progress is reported.
 pub(super) const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
