@@ -343,6 +343,14 @@ impl MembershipTable for MemoryTable {
         self.delete_sync()
     }
 
+    async fn orphaned_heartbeats(&self) -> Result<Option<Vec<SiloAddress>>, TableError> {
+        Ok(self.with(|state| {
+            let (state, beats) = state.map(|s| (&s.table, &s.beats))?;
+            let orphans = beats.keys().filter(|silo| !state.has_silo(silo));
+            Some(orphans.copied().collect())
+        }))
+    }
+
     fn limits(&self) -> TableLimits {
         self.limits
     }

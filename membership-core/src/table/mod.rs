@@ -324,6 +324,16 @@ pub trait MembershipTable: fmt::Debug + Send + Sync + 'static {
     /// `ForeignTable` before anything is removed, or the errors of the store; call again.
     async fn delete(&self) -> Result<(), TableError>;
 
+    /// The silos whose heartbeats have no row, for people who look for what was removed by hand:
+    /// no read shows them (clause T8), and nothing depends on them. `None` = the store cannot tell,
+    /// or its provider does not ask it. One round trip.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    async fn orphaned_heartbeats(&self) -> Result<Option<Vec<SiloAddress>>, TableError> {
+        Ok(None)
+    }
+
     /// Limits of this table.
     fn limits(&self) -> TableLimits;
 

@@ -162,6 +162,19 @@ fn heartbeats(tx: &Transaction<'_>, cluster: &str) -> Result<Heartbeats, TableEr
     Ok(all)
 }
 
+/// The silos whose heartbeats have no row. Clause T8.
+pub(super) fn orphans(session: &mut Session) -> Result<Vec<SiloAddress>, TableError> {
+    let cluster = session.cluster.clone();
+    let (file, _) = session.file()?.ok_or_else(|| no_file(None))?;
+    let select = "SELECT h.silo FROM membership_heartbeat h WHERE h.cluster = ?1
+         AND NOT EXISTS (SELECT 1 FROM membership_silo s WHERE s.cluster = h.cluster AND s.silo = h.silo)";
+    let mut statement = file.conn.prepare(select).map_err(from_sqlite)?;
+    let keys = statement.query_map([cluster], |row| text(row, 0));
+    let keys: Result<Vec<String>, _> = keys.map_err(from_sqlite)?.collect();
+    let silos = keys.map_err(from_sqlite)?;
+    Ok(silos.iter().filter_map(|key| key.parse().ok()).collect())
+}
+
 /// The version, for hints; none if there is none.
 pub(super) fn version_number(session: &mut Session) -> Option<u64> {
     let cluster = session.cluster.clone();
