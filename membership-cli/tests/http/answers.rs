@@ -136,8 +136,20 @@ fn answers_and_events_are_as_the_document_says() {
     let why = document.check("/api/v1/why/{silo}", &get(at, &format!("/api/v1/why/{me}")));
     assert_eq!((&why["silo"], &why["death"]), (&json!(me), &Value::Null));
     document.check("/api/v1/why/{silo}", &get(at, "/api/v1/why/nobody"));
+    let state = document.check("/api/v1/status", &get(at, "/api/v1/status?wait=0"));
+    assert_eq!(state["members"].as_array().map(Vec::len), Some(3));
+    assert_eq!(state["silo"], me);
+    let (have, path) = (&state["digest"], "/api/v1/status");
+    let have = have.as_str().unwrap();
+    let rest = document.check(path, &get(at, &format!("{path}?have={have}")));
+    assert!(rest.get("members").is_none(), "{rest:#}");
+    let path = "/api/v1/about/{silo}";
+    let about = document.check(path, &get(at, &format!("/api/v1/about/{me}")));
+    assert_eq!(about["member"]["silo_name"], HOSTILE);
+    document.check(path, &get(at, "/api/v1/about/nobody"));
     for path in [
         "/api/v1/view?wait=x",
+        "/api/v1/status?wait=x",
         "/api/v1/view?wait=1&wait=2",
         "/api/v1/view?timeout=soon",
         "/api/v1/view?colour=red",
@@ -174,6 +186,21 @@ fn answers_and_events_are_as_the_document_says() {
         &get(at, &format!("/api/v1/why/{victim}")),
     );
     assert_eq!(why["cause"], "voted");
+    let about = get(at, &format!("/api/v1/about/{victim}"));
+    let about = document.check("/api/v1/about/{silo}", &about);
+    assert!(
+        about["headline"]
+            .as_str()
+            .unwrap()
+            .ends_with("is Dead, voted")
+    );
+    document.check("/api/v1/status", &get(at, "/api/v1/status"));
+    // A dashboard has the same answers, with heartbeats.
+    let dashboard = ["dashboard", "--json", "--http", "127.0.0.1:0"];
+    let dashboard = Process::spawn(cluster.place.command(&dashboard), 0);
+    let of_table = get(address(&dashboard), "/api/v1/status?wait=0");
+    let of_table = document.check("/api/v1/status", &of_table);
+    assert!(of_table["heartbeats"].is_object(), "{of_table:#}");
     let history = document.check("/api/v1/history", &get(at, "/api/v1/history?since=1h"));
     let mut happened = history["events"].as_array().unwrap().iter();
     assert!(happened.any(|e| e["event"] == "dead" && e["silo"] == victim && e["cause"] == "voted"));
