@@ -7,6 +7,8 @@ use membership::admin::{ChangeError, Decodable};
 use membership::intent::Refusal;
 use membership_core::{ParseClusterError, TableError, TableErrorKind};
 
+use crate::text::reason;
+
 /// How the program ends. The numbers are part of its interface: scripts and supervisors use them.
 ///
 /// ```
@@ -169,11 +171,15 @@ impl From<Infallible> for Failure {
 
 impl From<TableError> for Failure {
     fn from(error: TableError) -> Self {
-        let mut text = error.to_string();
-        if error.kind() == TableErrorKind::NotInitialized {
+        let text = match error.kind() {
             // Whoever has silos, and is told to start one, starts another cluster.
-            text.push_str("; if silos run, compare --table and --cluster with theirs");
-        }
+            kind @ TableErrorKind::NotInitialized => format!(
+                "there is no table of this cluster: {} [{}]. The first silo makes it; if silos run, compare --table and --cluster with theirs",
+                reason(&error),
+                kind.as_str()
+            ),
+            _ => error.to_string(),
+        };
         Self::new(error.kind().into(), text)
     }
 }
@@ -187,18 +193,25 @@ impl From<ConnectError> for Failure {
                 "this program was built without `{scheme}:`; install it with: {}",
                 install(feature)
             )),
-            ConnectError::NoScheme { known } => {
-                let known: Vec<String> = known.iter().map(|scheme| format!("{scheme}:")).collect();
-                let known = if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                };
-                Self::usage(format!(
-                    "--table is not a URL: write scheme:rest, for example sqlite:membership.db; this program knows {known}"
-                ))
-            }
+            ConnectError::NoScheme { known } => Self::usage(format!(
+                "--table is not a URL: write scheme:rest, for example sqlite:membership.db; this program knows {}",
+                schemes(&known)
+            )),
+            ConnectError::UnknownScheme { scheme, known } => Self::usage(format!(
+                "--table: this program does not know the scheme `{scheme}:`; it knows {}",
+                schemes(&known)
+            )),
             other => Self::usage(other.to_string()),
+        }
+    }
+}
+
+fn schemes(known: &[String]) -> String {
+    match known {
+        [] => "none".to_owned(),
+        some => {
+            let some: Vec<String> = some.iter().map(|scheme| format!("{scheme}:")).collect();
+            some.join(", ")
         }
     }
 }

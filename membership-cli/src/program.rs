@@ -22,10 +22,20 @@ struct Cli {
 /// The whole command line, as it is parsed, completed and described.
 pub(crate) fn program() -> clap::Command {
     let program = Cli::command().after_help(Exit::table());
-    program.mut_subcommand("silo", |silo| silo.mut_args(with_variable))
+    program.mut_subcommands(|command| match command.get_name() {
+        "silo" | "dashboard" => command.mut_args(with_variable),
+        // How silos talk is the same for all programs that talk with them.
+        _ => command.mut_args(|arg| match arg.get_long() {
+            Some(
+                "secret-file" | "tls-ca" | "tls-cert" | "tls-key" | "tls-bind" | "tls-optional",
+            )
+            | Some("insecure") => with_variable(arg),
+            _ => arg,
+        }),
+    })
 }
 
-/// Each option of a silo may stand in the environment as well: `--gateway-port` as
+/// Each option of a silo and of a dashboard may stand in the environment as well: `--gateway-port` as
 /// `MEMBERSHIP_GATEWAY_PORT`.
 fn with_variable(arg: Arg) -> Arg {
     let option = arg.get_long().filter(|_| !arg.is_hide_set());

@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use membership_core::{CauseOfDeath, MembershipEntry, SiloStatus};
+pub(crate) use membership::words::Concern;
+use membership_core::{MembershipEntry, SiloStatus};
 
 use crate::inspect::Inspection;
 
@@ -101,51 +102,9 @@ impl fmt::Display for Sort {
     }
 }
 
-/// How much a row needs a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Concern {
-    /// Alive, and others have voted against it.
-    Suspected,
-    /// Declared dead by the others, or by a person, within the last hour.
-    Lost,
-    /// Alive, and its heartbeat is old.
-    Stale,
-    /// It is about to become Active, or to leave.
-    Changing,
-    Fine,
-    /// It left, a newer process took its address, or its death is old.
-    Gone,
-}
-
-/// For how long a death stands out.
-const LATELY: std::time::Duration = std::time::Duration::from_secs(3600);
-
 pub(crate) fn concern(entry: &MembershipEntry, inspection: &Inspection) -> Concern {
-    if let Some(death) = entry
-        .death
-        .as_ref()
-        .filter(|_| entry.status == SiloStatus::Dead)
-    {
-        let by_others = matches!(
-            death.cause,
-            CauseOfDeath::Voted | CauseOfDeath::Stuck | CauseOfDeath::Evicted { .. }
-        );
-        let lately = inspection.now.since(death.at) < LATELY;
-        return if by_others && lately {
-            Concern::Lost
-        } else {
-            Concern::Gone
-        };
-    }
-    let expiration = inspection.settings().death_vote_expiration;
-    let fresh = |at| inspection.now.since(at) <= expiration;
-    match entry.status {
-        SiloStatus::Dead => Concern::Gone,
-        _ if entry.suspicions.iter().any(|vote| fresh(vote.at)) => Concern::Suspected,
-        _ if inspection.seems_stale(entry) => Concern::Stale,
-        SiloStatus::Active => Concern::Fine,
-        _ => Concern::Changing,
-    }
+    let is_stale = inspection.seems_stale(entry);
+    Concern::of(entry, &inspection.settings(), is_stale, inspection.now)
 }
 
 /// What rows must be like.

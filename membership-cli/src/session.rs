@@ -6,6 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 use membership::{ClusterName, Connectors, MembershipTable};
 
+use serde_json::Value;
+
+use crate::events;
 use crate::exit::Failure;
 use crate::out::Out;
 
@@ -42,6 +45,8 @@ pub(crate) struct Session {
     connectors: Connectors,
     pub out: Out,
     pub err: Out,
+    /// Whether the command writes JSON instead of text.
+    pub json: bool,
 }
 
 impl Session {
@@ -51,6 +56,7 @@ impl Session {
             connectors,
             out: Out::stdout(),
             err: Out::stderr(),
+            json: false,
         }
     }
 
@@ -64,6 +70,7 @@ impl Session {
             connectors,
             out: Out::plain(Box::new(out)),
             err: Out::plain(Box::new(err)),
+            json: false,
         }
     }
 
@@ -88,6 +95,14 @@ impl Session {
     /// Whether this program can open tables of a scheme.
     pub fn has(&self, scheme: &str) -> bool {
         self.connectors.schemes().any(|s| s == scheme)
+    }
+
+    /// Writes what was done: an object as a line, or text.
+    pub fn told(&mut self, event: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+        match self.json {
+            true => self.out.line(events::timed(event())),
+            false => self.out.line(text()),
+        }
     }
 
     /// Asks the user; true if the answer is `yes`. Fails when standard input is closed: then

@@ -1,50 +1,10 @@
 //! Text for people: ages, durations, counts, tables.
 
-use std::time::Duration;
+pub(crate) use membership::words::{ago, count, span};
 
-use membership_core::WallTime;
+use membership_core::TableError;
 
 use crate::out::{Out, Paint};
-
-/// `3 s`, `2 min`, `4 h`, `5 days`: one unit, rounded down.
-pub(crate) fn span(d: Duration) -> String {
-    let s = d.as_secs();
-    match s {
-        0 => format!("{} ms", d.as_millis()),
-        1..120 => format!("{s} s"),
-        120..7_200 => format!("{} min", s / 60),
-        7_200..172_800 => format!("{} h", s / 3600),
-        _ => format!("{} days", s / 86_400),
-    }
-}
-
-/// `3 s ago`, or `3 s ahead` of this clock.
-pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
-    if at > now {
-        let ahead = at.since(now);
-        // A difference below a second is not worth showing.
-        return if ahead < Duration::from_secs(1) {
-            "0 s ago".to_owned()
-        } else {
-            format!("{} ahead", span(ahead))
-        };
-    }
-    let age = now.since(at);
-    if age < Duration::from_secs(1) {
-        "0 s ago".to_owned()
-    } else {
-        format!("{} ago", span(age))
-    }
-}
-
-/// `1 vote`, `2 votes`.
-pub(crate) fn count(n: usize, one: &str) -> String {
-    if n == 1 {
-        format!("1 {one}")
-    } else {
-        format!("{n} {one}s")
-    }
-}
 
 /// Text from the table, without characters that control a terminal.
 pub(crate) fn clean(text: &str) -> String {
@@ -55,6 +15,15 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| if controls(c) { '\u{fffd}' } else { c })
         .collect()
+}
+
+/// What happened and to whom, without what a caller of the table does about it.
+pub(crate) fn reason(error: &TableError) -> String {
+    let place = error
+        .place()
+        .map_or_else(String::new, |at| format!(" at {at}"));
+    let operation = error.operation().as_str();
+    format!("{} ({} {operation}{place})", error.message(), error.store())
 }
 
 /// A table with a heading. Columns that are empty in every row are left out, and so are expendable
@@ -164,23 +133,6 @@ fn shortened(text: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ages_have_one_unit() {
-        let now = WallTime::from_millis(1_000_000_000_000);
-        for (ms, text) in [
-            (0, "0 s ago"),
-            (3_400, "3 s ago"),
-            (119_000, "119 s ago"),
-            (120_000, "2 min ago"),
-            (86_400_000, "24 h ago"),
-        ] {
-            assert_eq!(ago(now.minus(Duration::from_millis(ms)), now), text);
-        }
-        assert_eq!(ago(now.plus(Duration::from_secs(5)), now), "5 s ahead");
-        assert_eq!(ago(now.plus(Duration::from_millis(5)), now), "0 s ago");
-        assert_eq!(span(Duration::from_millis(250)), "250 ms");
-    }
 
     #[test]
     fn a_narrow_terminal_gets_fewer_columns_and_no_longer_lines() {

@@ -5,7 +5,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -174,6 +175,26 @@ fn tells(silo: &Process, unreached: &[&str]) -> Value {
     })
 }
 
+/// Asks a dashboard until its `reach` is like this.
+#[track_caller]
+fn on_the_page(at: SocketAddr, is_so: impl Fn(&Value) -> bool) -> Value {
+    let until = std::time::Instant::now() + secs(60);
+    loop {
+        let mut stream = TcpStream::connect(at).unwrap();
+        let request = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let state: Value = serde_json::from_str(body).unwrap();
+        if !state["reach"].is_null() && is_so(&state["reach"]) {
+            return state["reach"].clone();
+        }
+        assert!(std::time::Instant::now() < until, "{:#}", state["reach"]);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
 #[test]
 fn who_does_not_reach_whom_is_told_and_nobody_dies() {
     let mut cluster = Cluster::started(2, "local");
@@ -216,6 +237,23 @@ fn who_does_not_reach_whom_is_told_and_nobody_dies() {
         wanted.iter().all(|part| asked.out.contains(part)),
         "{asked:?}"
     );
+    // The page of the table has it, because it asks as well.
+    let args = ["dashboard", "--ask", "--json", "--http", "127.0.0.1:0"];
+    let dashboard = Process::spawn(cluster.place.command(&args), 0);
+    let page = dashboard.wait("its address", secs(30), |lines| {
+        let line = lines.iter().find(|l| l.event["event"] == "http")?;
+        line.event["address"].as_str()?.parse().ok()
+    });
+    let partial = on_the_page(page, |reach| {
+        !reach["partial"].as_array().unwrap().is_empty()
+    });
+    assert_eq!(partial["answered"], 3, "{partial}");
+    let pairs = [
+        serde_json::json!({"silo": one, "unreached": [other]}),
+        serde_json::json!({"silo": other, "unreached": [one]}),
+    ];
+    let named = partial["partial"].as_array().unwrap();
+    assert!(pairs.iter().all(|pair| named.contains(pair)), "{partial}");
     for silo in &mut cluster.silos {
         assert!(silo.is_running());
         silo.sees_nobody_dead();
@@ -226,6 +264,7 @@ fn who_does_not_reach_whom_is_told_and_nobody_dies() {
     let ran = cluster.place.run(&["doctor"]).expect(0);
     assert!(ran.out.contains("each reaches all"), "{ran:?}");
     let silent = cluster.silos[1].lines();
+    on_the_page(page, |reach| reach["partial"] == serde_json::json!([]));
     let told = |e: &Value| e["event"] == "partial_partition";
     assert!(!silent.iter().any(|l| told(&l.event)), "{silent:?}");
 }

@@ -172,7 +172,7 @@ fn a_thousand_rows_and_an_eviction() {
     top.press("disk full\r");
     top.shows_text("Type yes");
     top.press("yes\r");
-    top.shows_text("evicted 0 s ago");
+    top.shows_text("Dead, evicted by");
     // Ctrl-C, as the terminal sends it to a program that reads every key.
     top.press("\u{3}");
     top.ends_well(Some(0));
@@ -195,6 +195,24 @@ fn a_signal_and_a_lost_table_restore_the_terminal() {
         .run(&["delete", "--yes", "--cluster", "default"])
         .expect(0);
     top.ends_well(Some(6));
+}
+
+#[test]
+fn watch_shows_what_changed_since_it_started() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(7101)]);
+    let watch = Terminal::start(&place, &["watch", "--every", "50ms"]);
+    let shown = watch.shows_text("1 Active");
+    assert!(!shown.contains("last changes"), "{shown}");
+    place.insert(&table, vec![active(7102)]);
+    let shown = watch.shows_text("version 2  127.0.0.1:7102");
+    assert!(shown.contains("last changes"), "{shown}");
+    // They stay while the table is drawn again, and the rows with them.
+    place.insert(&table, vec![active(7103)]);
+    let shown = watch.shows_text("version 3  127.0.0.1:7103");
+    assert!(shown.contains("version 2  127.0.0.1:7102"), "{shown}");
+    assert!(shown.contains("3 Active"), "{shown}");
 }
 
 #[test]

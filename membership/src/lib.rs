@@ -93,6 +93,7 @@ pub mod history;
 pub mod http;
 pub mod metrics;
 pub mod transport;
+pub mod words;
 
 mod connect;
 mod gateway;

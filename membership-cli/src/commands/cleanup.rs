@@ -5,6 +5,8 @@ use std::time::Duration;
 use membership::CleanupPolicy;
 use membership::admin::{Admin, TokioRuntime};
 
+use serde_json::json;
+
 use crate::clock;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
@@ -27,6 +29,9 @@ pub(crate) struct Args {
     /// Only list what would be removed
     #[arg(long)]
     dry_run: bool,
+    /// JSON, one object per line
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
@@ -38,25 +43,22 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     let table = session.open(&args.table).await?;
     let policy = CleanupPolicy::new(clock::wall(), args.older_than, args.keep);
-    let out = &mut session.out;
-    if args.dry_run {
+    session.json = args.json;
+    let (keys, what) = if args.dry_run {
         let inspection = Inspection::of(table.as_ref()).await?;
-        let keys = policy.defunct(&inspection.snapshot);
-        for key in &keys {
-            out.line(key);
-        }
-        out.line(format_args!(
-            "{} would be removed",
-            count(keys.len(), "row")
-        ));
-        return Ok(Exit::Ok);
-    }
-    let mut runtime = TokioRuntime;
-    let mut admin = Admin::new(table.as_ref(), &mut runtime);
-    let removed = admin.cleanup(&policy).await?;
-    for key in &removed {
-        out.line(key);
-    }
-    out.line(format_args!("{} removed", count(removed.len(), "row")));
+        (policy.defunct(&inspection.snapshot), "would be removed")
+    } else {
+        let mut runtime = TokioRuntime;
+        let mut admin = Admin::new(table.as_ref(), &mut runtime);
+        (admin.cleanup(&policy).await?, "removed")
+    };
+    session.told(
+        || json!({"event": "cleanup", "dry_run": args.dry_run, "rows": keys}),
+        || {
+            let last = format!("{} {what}", count(keys.len(), "row"));
+            let lines: Vec<&str> = keys.iter().map(String::as_str).chain([&*last]).collect();
+            lines.join("\n")
+        },
+    );
     Ok(Exit::Ok)
 }

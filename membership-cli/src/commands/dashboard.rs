@@ -69,10 +69,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         return Err(Failure::usage("give --cluster"));
     };
     let insecure = args.security.insecure();
-    let security = SecurityTable::default().with(args.security)?;
     let mut dashboard = dashboard.every(args.every);
     if args.ask {
-        dashboard = dashboard.ask(security);
+        dashboard = dashboard.ask(SecurityTable::default().with(args.security)?);
     }
     if args.allow_changes {
         dashboard = dashboard.allow_changes(evict::operator());

@@ -2,6 +2,8 @@
 
 use membership_core::{ClusterName, SiloStatus, TableErrorKind, TableExt};
 
+use serde_json::json;
+
 use crate::exit::{Exit, Failure};
 use crate::session::{Session, StoreArgs};
 use crate::text::{clean, count};
@@ -17,9 +19,13 @@ pub(crate) struct Args {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+    /// JSON, one object per line
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    session.json = args.json;
     let table = session.connect(&args.store.table, &args.cluster).await?;
     let name = clean(&args.cluster.to_string());
     let found = table.read_all().await;
@@ -53,13 +59,13 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     // Also without a version row: an interrupted deletion may have left other things behind.
     table.delete().await?;
-    if absent {
-        session.out.line(format_args!(
-            "there is no cluster {name} on {}: nothing to delete",
-            table.store()
-        ));
-    } else {
-        session.out.line(format_args!("cluster {name} is deleted"));
-    }
+    let store = table.store();
+    session.told(
+        || json!({"event": "deleted", "cluster": args.cluster.to_string(), "existed": !absent}),
+        || match absent {
+            true => format!("there is no cluster {name} on {store}: nothing to delete"),
+            false => format!("cluster {name} is deleted"),
+        },
+    );
     Ok(Exit::Ok)
 }

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::config_file::PresetName;
+use crate::events;
 use crate::exit::{Exit, Failure, install};
 use crate::fleet::{Event, Fleet, Member, Output};
 use crate::out::{Out, Paint};
@@ -24,6 +27,9 @@ pub(crate) struct Args {
     /// How fast they are: local detects a crash within seconds, lan is for production
     #[arg(long, default_value = "local")]
     preset: PresetName,
+    /// JSON, one object per line
+    #[arg(long)]
+    json: bool,
 }
 
 /// The whole demo ends within a minute.
@@ -56,6 +62,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         killed: BTreeSet::new(),
         shown: None,
         began: Instant::now(),
+        json: args.json,
     };
     let done = tokio::select! {
         biased;
@@ -92,6 +99,8 @@ struct Demo<'a> {
     /// The newest view that was shown.
     shown: Option<(u64, Vec<Member>)>,
     began: Instant,
+    /// Objects instead of text.
+    json: bool,
 }
 
 impl Demo<'_> {
@@ -107,6 +116,7 @@ impl Demo<'_> {
                 folder.display()
             ),
         );
+        self.event(json!({"event": "starting", "silos": silos, "folder": folder}));
         for index in 0..silos {
             self.silos.insert(index, Known::default());
             self.fleet.start(index, table, folder, args.preset)?;
@@ -117,6 +127,7 @@ impl Demo<'_> {
             Paint::Green,
             &format!("all {silos} are Active, and each of them knows it"),
         );
+        self.event(json!({"event": "all_active", "silos": silos}));
 
         // The last ones; the leader, which is among the first, goes only if no other is left.
         let victims: Vec<usize> = (silos - kill..silos).collect();
@@ -132,6 +143,7 @@ impl Demo<'_> {
             Paint::Red,
             &format!("killed {} (SIGKILL)", names.join(", ")),
         );
+        self.event(json!({"event": "killed", "silos": names}));
         for index in &victims {
             self.silos.remove(index);
         }
@@ -253,6 +265,10 @@ impl Demo<'_> {
                 .map_or_else(String::new, |cause| format!(", {cause}"));
             let status = self.out.paint(paint, format!("{}{cause}", member.status));
             self.line(&format!("version {version:>3}  {}  {status}", member.silo));
+            self.event(json!({
+                "event": "changed", "version": version, "silo": member.silo,
+                "status": member.status, "cause": member.cause,
+            }));
         }
         self.shown = Some((version, members.to_vec()));
     }
@@ -280,6 +296,10 @@ impl Demo<'_> {
         ));
         match views.first() {
             Some((version, digest)) if views.len() == 1 => {
+                self.event(json!({
+                    "event": "agreed", "survivors": self.silos.len(), "version": version,
+                    "digest": digest, "seconds": took.as_secs_f64(),
+                }));
                 self.line(&format!("final version: {version}"));
                 self.say(
                     Paint::Green,
@@ -299,7 +319,17 @@ impl Demo<'_> {
         self.line(&text);
     }
 
+    /// With --json what happened is an object, and the text is left out.
+    fn event(&mut self, event: Value) {
+        if self.json {
+            self.out.line(events::timed(event));
+        }
+    }
+
     fn line(&mut self, text: &str) {
+        if self.json {
+            return;
+        }
         if text.is_empty() {
             return self.out.line("");
         }

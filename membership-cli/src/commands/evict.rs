@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use membership::admin::{Admin, TokioRuntime};
 use membership::{MembershipEntry, MembershipTable, SiloAddress, SiloStatus, Snapshot};
 
+use serde_json::json;
+
 use crate::clock;
 use crate::commands::doctor::watch::until_moved;
 use crate::exit::{Exit, Failure};
@@ -28,12 +30,16 @@ pub(crate) struct Args {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
+    /// JSON, one object per line
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     if args.reason.trim().is_empty() || args.reason.chars().count() > 500 {
         return Err(Failure::usage("--reason must have 1 to 500 characters"));
     }
+    session.json = args.json;
     let table = session.open(&args.table).await?;
     let inspection = Inspection::of(table.as_ref()).await?;
     let entry = living(&inspection.snapshot, &args.silo)?;
@@ -58,12 +64,14 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             "not confirmed, so nothing was done",
         ));
     }
-    match evict(table.as_ref(), silo, &args.reason).await? {
-        Some(version) => session.out.line(format_args!(
-            "{silo} is Dead (evicted) as of version {version}"
-        )),
-        None => session.out.line(format_args!("{silo} is already Dead")),
-    }
+    let version = evict(table.as_ref(), silo, &args.reason).await?;
+    session.told(
+        || json!({"event": "evicted", "silo": silo, "version": version}),
+        || match version {
+            Some(version) => format!("{silo} is Dead (evicted) as of version {version}"),
+            None => format!("{silo} is already Dead"),
+        },
+    );
     Ok(Exit::Ok)
 }
 

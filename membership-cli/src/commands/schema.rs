@@ -1,5 +1,7 @@
 //! `membership schema`: prints what an administrator runs once if silos may not create tables.
 
+use serde_json::json;
+
 use crate::exit::{Exit, Failure};
 use crate::session::{Session, StoreArgs};
 
@@ -9,6 +11,9 @@ use crate::session::{Session, StoreArgs};
 pub(crate) struct Args {
     #[command(flatten)]
     store: StoreArgs,
+    /// JSON, one object per line
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
@@ -17,6 +22,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             "this store needs no schema: the first silo makes what it needs",
         ));
     };
-    session.out.line(text.trim_end());
+    match args.json {
+        true => session.out.line(json!({"schema": text})),
+        false => session.out.line(text.trim_end()),
+    }
     Ok(Exit::Ok)
 }

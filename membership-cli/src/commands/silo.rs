@@ -25,10 +25,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     table: TableArgs,
     /// Where to listen for other silos; port 0 is any free one
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ip_and_port)]
     listen: SocketAddr,
     /// Where other silos dial this one, if not at --listen
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ip_and_port)]
     advertise: Option<SocketAddr>,
     /// Where clients reach it; 0 = not a gateway
     #[arg(long, value_name = "PORT", default_value_t = 0)]
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 /// How long the end of a silo whose parent is gone waits for the silo's tasks.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same after a second signal: whoever sends two wants the end now.
-const QUICK_TIMEOUT: Duration = Duration::from_millis(50);
+const QUICK_TIMEOUT: Duration = Duration::from_millis(20);
 /// How often lines are written that wait for time to pass.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -78,10 +78,17 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn ip_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse::<SocketAddr>().map_err(|_| {
+        "write an IP address and a port, for example 127.0.0.1:7100; names are not resolved"
+            .to_owned()
+    })
+}
+
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let (config, security) = config_file::load(args.preset, args.config.as_deref())?;
     let leave_timeout = config.leave_timeout;
-    log();
+    log(args.json);
     raise_open_files();
     #[cfg(feature = "http")]
     let http = args.http.start(args.security.insecure())?;
@@ -143,10 +150,15 @@ fn raise_open_files() {
     );
 }
 
-/// Logs warnings to standard error, or what `RUST_LOG` says.
-fn log() {
+/// Logs warnings to standard error, or what `RUST_LOG` says. What is printed as text for people is not
+/// logged a second time.
+fn log(json: bool) {
+    let usual = match json {
+        true => "warn",
+        false => "warn,membership::silo::events=off",
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -264,7 +276,7 @@ impl Life {
         let until = Instant::now() + most;
         while tasks() > self.tasks && Instant::now() < until {
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                () = tokio::time::sleep(Duration::from_millis(5)) => {}
                 _ = self.stops.next() => {
                     self.quickly = true;
                     break;

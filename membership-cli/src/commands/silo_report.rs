@@ -8,17 +8,9 @@ use serde_json::{Value, json};
 use super::watch::describe;
 use crate::clock;
 use crate::events;
-use crate::inspect::Inspection;
 use crate::printer::Printer;
 use crate::reach;
-use crate::text::{clean, count, span};
-
-/// A cause in parentheses.
-fn why(error: &Option<String>) -> String {
-    error
-        .as_ref()
-        .map_or_else(String::new, |error| format!(" ({})", clean(error)))
-}
+use crate::text::{clean, count, reason, span};
 
 pub(crate) struct Report {
     printer: Printer,
@@ -26,6 +18,8 @@ pub(crate) struct Report {
     me: Option<SiloAddress>,
     last: Option<ClusterView>,
     table: TableLog,
+    /// The last one of the table.
+    error: Option<TableError>,
 }
 
 impl Report {
@@ -36,6 +30,7 @@ impl Report {
             me: None,
             last: None,
             table: TableLog::default(),
+            error: None,
         }
     }
 
@@ -97,16 +92,8 @@ impl Report {
             || events::view(view),
             || match &self.last {
                 Some(last) => {
-                    let inspection = Inspection {
-                        snapshot: view.snapshot().clone(),
-                        heartbeats: Default::default(),
-                        now: clock::wall(),
-                    };
-                    let changes: Vec<String> = view
-                        .changes_since(last)
-                        .iter()
-                        .map(|c| describe(c, &inspection))
-                        .collect();
+                    let changes: Vec<String> =
+                        view.changes_since(last).iter().map(describe).collect();
                     format!(
                         "version {}: {}",
                         view.version(),
@@ -129,8 +116,9 @@ impl Report {
 
     /// Reports the state of the table: each cause once, and that it is available when that lasts.
     pub fn table(&mut self, state: TableState, error: Option<&TableError>, now: MonoTime) {
-        let error = error.map(ToString::to_string);
-        if let Some(line) = self.table.changed(state, error, now) {
+        let text = error.map(ToString::to_string);
+        self.error = error.cloned();
+        if let Some(line) = self.table.changed(state, text, now) {
             self.table_line(line);
         }
     }
@@ -140,6 +128,25 @@ impl Report {
         if let Some(line) = self.table.tick(now) {
             self.table_line(line);
         }
+    }
+
+    /// The cause in the store's words, without what a caller of the table does about it.
+    fn why(&self, text: &Option<String>) -> String {
+        let Some(text) = text else {
+            return String::new();
+        };
+        let error = self.error.as_ref().filter(|e| e.to_string() == *text);
+        let cause = error.map_or_else(|| text.clone(), reason);
+        format!(": {}", clean(&cause))
+    }
+
+    /// The last error says that it is another table; that is looked at again before it counts.
+    fn seems_another(&self) -> bool {
+        let kind = self.error.as_ref().map(TableError::kind);
+        matches!(
+            kind,
+            Some(TableErrorKind::TableReplaced | TableErrorKind::TableRolledBack)
+        )
     }
 
     fn table_line(&self, line: TableLine) {
@@ -161,14 +168,18 @@ impl Report {
             || events::table(word, error.as_deref()),
             || match state {
                 TableState::Available => "the table is available again".to_owned(),
+                TableState::Unavailable if self.seems_another() => format!(
+                    "this does not seem to be the table that the silo knows{}: it looks again, over a new connection",
+                    self.why(&error)
+                ),
                 TableState::Unavailable => format!(
-                    "the table is unavailable{}: no silo is declared dead until it is back; still trying",
-                    why(&error)
+                    "the table is unavailable{}. No silo is declared dead until it is back; this one keeps trying",
+                    self.why(&error)
                 ),
                 TableState::Changed(_) => {
-                    format!("{word}: this is not the table that the silo knew; the silo writes nothing any more; restart all silos{}", why(&error))
+                    format!("{word}: this is not the table that the silo knew{}. It writes nothing any more: restart all silos", self.why(&error))
                 }
-                _ => format!("the table cannot be used ({word}): run `membership doctor`{}", why(&error)),
+                _ => format!("the table cannot be used ({word}){}: run `membership doctor`", self.why(&error)),
             },
         );
     }
@@ -231,11 +242,13 @@ impl Report {
         );
     }
 
+    /// For people, the error that the program ends with says it.
     pub fn refused(&self, why: &str) {
-        self.line(
-            || json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why}),
-            || "could not join".to_owned(),
-        );
+        if self.json {
+            let event =
+                json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why});
+            self.printer.line(events::timed(event));
+        }
     }
 
     pub fn terminated(&self, end: &Termination) {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use membership_core::{CauseOfDeath, ClusterView, MembershipEntry, SiloStatus, Suspicion};
+use membership::words::{self, roll_call, suspected};
+use membership_core::{ClusterView, MembershipEntry, SiloStatus, Suspicion};
 use serde_json::{Value, json};
 
-use super::why::of_those;
 use crate::events;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
@@ -34,12 +34,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
-    let security = SecurityTable::default().with(args.security)?;
+    let security = SecurityTable::default();
+    let security = args.ask.then(|| security.with(args.security)).transpose()?;
     let table = session.open(&args.table).await?;
     let inspection = Inspection::of(table.as_ref()).await?;
-    let reach = match args.ask {
-        true => reach::ask(&inspection, &args.table.cluster, security).await?,
-        false => None,
+    let reach = match security {
+        Some(security) => reach::ask(&inspection, &args.table.cluster, security).await?,
+        None => None,
     };
     if args.json {
         let cluster = args.table.cluster.to_string();
@@ -96,18 +97,34 @@ fn show_suspects(inspection: &Inspection, out: &mut Out) {
     for entry in inspection.snapshot.rows.entries() {
         let fresh = |vote: &&Suspicion| inspection.now.since(vote.at) <= expiration;
         let votes = entry.suspicions.iter().filter(fresh);
-        let last = votes
-            .filter_map(|vote| Some((vote.at, vote.evidence.roll_call?)))
-            .max_by_key(|(at, _)| *at);
-        if let Some((_, call)) = last.filter(|_| entry.status != SiloStatus::Dead) {
+        let last = words::last_call(votes);
+        if let Some(call) = last.filter(|_| entry.status != SiloStatus::Dead) {
             any = true;
-            let text = format!("{} is suspected: {}", entry.address, of_those(&call));
+            let text = format!("{} is suspected: {}", entry.address, roll_call(&call));
             let text = out.paint(Paint::Yellow, text);
             out.line(text);
         }
     }
     if any {
         out.line("`membership why` shows the votes; `membership doctor` asks the silos who does not reach whom");
+    }
+}
+
+/// Silos that seem gone: the table alone does not know.
+fn show_stale(inspection: &Inspection, out: &mut Out) {
+    let rows = inspection.snapshot.rows.entries();
+    let stale = rows.filter(|e| inspection.seems_stale(e)).count();
+    // A clock that is behind says nothing about silos.
+    if stale > 0 && inspection.behind().is_none() {
+        let text = format!(
+            "{} not written a heartbeat for long: `membership doctor` finds out whether they are gone",
+            match stale {
+                1 => "1 silo has".to_owned(),
+                some => format!("{some} silos have"),
+            }
+        );
+        let text = out.paint(Paint::Yellow, text);
+        out.line(text);
     }
 }
 
@@ -155,6 +172,7 @@ pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
         out.line(text);
     }
     show_suspects(inspection, out);
+    show_stale(inspection, out);
     if let Some(behind) = inspection.behind() {
         let text = format!(
             "this machine's clock is {} behind those of all silos: check its time service; the ages here are wrong by that",
@@ -222,34 +240,9 @@ fn row(grid: &mut Grid, entry: &MembershipEntry, inspection: &Inspection) {
     ]);
 }
 
-/// Who voted against it: `10.0.0.1:7100, 10.0.0.2:7100 and 3 more`.
-pub(crate) fn suspected(entry: &MembershipEntry) -> String {
-    let names: Vec<String> = entry
-        .suspicions
-        .iter()
-        .take(3)
-        .map(|s| s.accuser.endpoint().to_string())
-        .collect();
-    let more = entry.suspicions.len().saturating_sub(3);
-    if more == 0 {
-        names.join(", ")
-    } else {
-        format!("{} and {more} more", names.join(", "))
-    }
-}
-
-/// `voted 12 s ago`, `evicted 3 min ago: disk full`.
+/// `voted 12 s ago`, `evicted 3 min ago by …: disk full`.
 pub(crate) fn ending(entry: &MembershipEntry, inspection: &Inspection) -> String {
-    let Some(death) = &entry.death else {
-        return String::new();
-    };
-    let when = ago(death.at, inspection.now);
-    match &death.cause {
-        CauseOfDeath::Evicted { by, reason } => {
-            format!("evicted {when} by {}: {}", clean(by), clean(reason))
-        }
-        cause => format!("{} {when}", cause.as_str()),
-    }
+    clean(&words::ending(entry, inspection.now))
 }
 
 pub(crate) const fn colour(status: SiloStatus) -> Paint {

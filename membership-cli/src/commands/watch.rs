@@ -1,8 +1,10 @@
 //! `membership watch`: the table as it changes, until Ctrl-C.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use membership::TableLog;
+use membership::words;
 use membership_core::protocol::TableState;
 use membership_core::{
     ChangeKind, ClusterView, Heartbeats, MembershipTable, MonoTime, NextStep, ReadAnswer,
@@ -19,11 +21,13 @@ use crate::inspect::Inspection;
 use crate::out::Paint;
 use crate::rows::RowArgs;
 use crate::session::{Session, TableArgs};
-use crate::text::clean;
+use crate::text::{clean, reason};
 
-/// Lines around the rows of silos: the time, the heading, the summary, what is said of suspects, and
-/// the line of the cursor.
-const OTHER_LINES: usize = 8;
+/// Lines around the rows of silos: the time, the heading, the summary, what is said of suspects and of
+/// silos without heartbeats, and the line of the cursor.
+const OTHER_LINES: usize = 9;
+/// How many of the changes since the start stand below the rows.
+const LAST_CHANGES: usize = 5;
 
 /// Show the table as it changes, until Ctrl-C
 #[derive(Debug, clap::Args)]
@@ -50,6 +54,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         log: TableLog::default(),
         begun: Instant::now(),
         session,
+        changes: VecDeque::new(),
     };
     watch.first(&inspection);
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
@@ -128,6 +133,8 @@ struct Watch<'a> {
     log: TableLog,
     begun: Instant,
     session: &'a mut Session,
+    /// The last ones since the start, as lines.
+    changes: VecDeque<String>,
 }
 
 impl Watch<'_> {
@@ -162,24 +169,23 @@ impl Watch<'_> {
             }
             return;
         }
+        let lines = changes(known, inspection);
         let out = &mut self.session.out;
         if out.is_terminal() {
+            if was_away {
+                let text = format!("{}  the table is available again", inspection.now);
+                self.changes.push_back(text);
+            }
+            self.changes.extend(lines);
+            let old = self.changes.len().saturating_sub(LAST_CHANGES);
+            self.changes.drain(..old);
             self.redraw(inspection);
         } else {
             if was_away {
                 out.line("the table is available again");
             }
-            let (new, old) = (
-                ClusterView::new(inspection.snapshot.clone()),
-                ClusterView::new(known.clone()),
-            );
-            for change in new.changes_since(&old) {
-                out.line(format_args!(
-                    "{}  version {}  {}",
-                    inspection.now,
-                    new.version(),
-                    describe(&change, inspection)
-                ));
+            for line in lines {
+                out.line(line);
             }
         }
     }
@@ -193,15 +199,26 @@ impl Watch<'_> {
         // Home, and clear to the end of the screen.
         out.raw("\u{1b}[H\u{1b}[2J");
         out.line(format_args!("{}  (Ctrl-C ends)", inspection.now));
-        // The heading stays in sight, and so does the summary.
+        // The heading stays in sight, and so do the summary and the last changes.
+        let below = match self.changes.len() {
+            0 => 0,
+            some => some + 1,
+        };
         let rows = out
             .size()
-            .map(|(_, rows)| rows.saturating_sub(OTHER_LINES).max(1));
+            .map(|(_, rows)| rows.saturating_sub(OTHER_LINES + below).max(1));
         let fitting = RowArgs {
             limit: rows,
             ..RowArgs::default()
         };
         status::show(inspection, &fitting, out);
+        if !self.changes.is_empty() {
+            let heading = out.paint(Paint::Bold, "last changes");
+            out.line(heading);
+        }
+        for line in &self.changes {
+            out.line(line);
+        }
     }
 
     fn down(&mut self, error: &TableError) {
@@ -211,21 +228,40 @@ impl Watch<'_> {
             if self.json {
                 self.event(events::table("unavailable", Some(&error.to_string())));
             } else {
-                let text = self.session.out.paint(
-                    Paint::Yellow,
-                    format!(
-                        "the table is unavailable, still trying: {}",
-                        clean(&error.to_string())
-                    ),
+                let text = format!(
+                    "the table is unavailable, still trying: {}",
+                    clean(&reason(error))
                 );
+                let text = self.session.out.paint(Paint::Yellow, text);
                 self.session.out.line(text);
             }
         }
     }
 }
 
+/// What changed between two reads, a line for each silo.
+fn changes(known: &Snapshot, now: &Inspection) -> Vec<String> {
+    if known.version() == now.snapshot.version() {
+        return Vec::new();
+    }
+    let (new, old) = (
+        ClusterView::new(now.snapshot.clone()),
+        ClusterView::new(known.clone()),
+    );
+    let changes = new.changes_since(&old);
+    let line = |change| {
+        format!(
+            "{}  version {}  {}",
+            now.now,
+            new.version(),
+            describe(change)
+        )
+    };
+    changes.iter().map(line).collect()
+}
+
 /// One change as text.
-pub(crate) fn describe(change: &membership_core::Change, inspection: &Inspection) -> String {
+pub(crate) fn describe(change: &membership_core::Change) -> String {
     let entry = &change.entry;
     let name = if entry.info.silo_name.is_empty() {
         String::new()
@@ -234,16 +270,11 @@ pub(crate) fn describe(change: &membership_core::Change, inspection: &Inspection
     };
     let what = match change.kind {
         ChangeKind::Died if entry.death.is_some() => {
-            format!("Dead, {}", status::ending(entry, inspection))
+            format!("Dead, {}", clean(&words::end(entry)))
         }
         ChangeKind::Died => "its row is gone".to_owned(),
         ChangeKind::Updated if !entry.suspicions.is_empty() => {
-            let by: Vec<String> = entry
-                .suspicions
-                .iter()
-                .map(|s| s.accuser.endpoint().to_string())
-                .collect();
-            format!("{}, suspected by {}", entry.status, by.join(", "))
+            format!("{}, suspected by {}", entry.status, words::suspected(entry))
         }
         _ => entry.status.to_string(),
     };

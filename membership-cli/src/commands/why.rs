@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use membership_core::{
-    CauseOfDeath, MembershipEntry, RollCount, SiloAddress, SiloStatus, Suspicion, SuspicionReason,
-};
+use membership::words;
+use membership_core::{MembershipEntry, SiloStatus, Suspicion};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
@@ -12,7 +11,7 @@ use crate::find;
 use crate::inspect::Inspection;
 use crate::out::{Out, Paint};
 use crate::session::{Session, TableArgs};
-use crate::text::{ago, clean, count, span};
+use crate::text::{ago, clean, span};
 
 /// Show why a silo is dead: who voted, when, on what evidence; or who suspects it now
 #[derive(Debug, clap::Args)]
@@ -63,84 +62,22 @@ pub(super) fn explain(entry: &MembershipEntry, inspection: &Inspection, out: &mu
 }
 
 fn headline(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
-    let name = if entry.info.silo_name.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", clean(&entry.info.silo_name))
-    };
-    let Some(death) = &entry.death else {
-        let text = out.paint(
-            Paint::Bold,
-            format!(
-                "{}{name} is not dead: it is {}",
-                entry.address, entry.status
-            ),
-        );
-        return out.line(text);
-    };
-    let text = out.paint(
-        Paint::Bold,
-        format!("{}{name} is Dead, {}", entry.address, death.cause.as_str()),
-    );
+    let text = out.paint(Paint::Bold, clean(&words::headline(entry)));
     out.line(text);
-    out.line(match &death.cause {
-        CauseOfDeath::Left => "It left by itself, or its join failed.".to_owned(),
-        CauseOfDeath::Voted => format!(
-            "{} voted that it does not answer.",
-            count(accusers(entry), "silo")
-        ),
-        CauseOfDeath::Superseded => match newer(entry, inspection) {
-            Some(newer) => format!("{newer}, a newer process, took its address."),
-            None => "A newer process took its address.".to_owned(),
-        },
-        CauseOfDeath::Evicted { by, reason } => {
-            format!("{} evicted it: {}", clean(by), clean(reason))
-        }
-        CauseOfDeath::Stuck => {
-            "It was Joining for longer than a join may take, and was voted out.".to_owned()
-        }
-        other => other.to_string(),
-    });
-    let by = death.by.map_or_else(
-        || "a person or program that is not a silo".to_owned(),
-        |silo| silo.to_string(),
-    );
-    out.line(format_args!(
-        "  declared   {} ({}), in version {}, by {by}",
-        death.at,
-        ago(death.at, inspection.now),
-        death.version
-    ));
-}
-
-fn newer(entry: &MembershipEntry, inspection: &Inspection) -> Option<SiloAddress> {
-    inspection
-        .snapshot
-        .rows
-        .at_endpoint(entry.address.endpoint())
-        .map(|e| e.address)
-        .find(|a| a.epoch() > entry.address.epoch())
-}
-
-fn accusers(entry: &MembershipEntry) -> usize {
-    entry.suspicions.len()
+    if let Some(death) = &entry.death {
+        let rows = &inspection.snapshot.rows;
+        out.line(clean(&words::cause(entry, death, rows)));
+        out.line(format_args!(
+            "  declared   {}",
+            words::declared(death, inspection.now)
+        ));
+    }
 }
 
 fn life(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
-    let host = if entry.info.host_name.is_empty() {
-        String::new()
-    } else {
-        format!(" on host {}", clean(&entry.info.host_name))
-    };
-    out.line(format_args!(
-        "  started    {} ({}){host}",
-        entry.start_time,
-        ago(entry.start_time, inspection.now)
-    ));
-    match entry.active_since {
-        Some(version) => out.line(format_args!("  active     since version {version}")),
-        None => out.line("  active     never"),
-    }
+    let started = clean(&words::started(entry, inspection.now));
+    out.line(format_args!("  started    {started}"));
+    out.line(format_args!("  active     {}", words::active(entry)));
     match inspection.heartbeats.silos.get(&entry.address) {
         Some(heartbeat) => {
             let before = entry
@@ -172,94 +109,26 @@ fn nth(n: u64) -> String {
 }
 
 fn votes(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
-    if entry.suspicions.is_empty() {
-        return out.line("  votes      none");
-    }
-    let needed = inspection
-        .snapshot
-        .version_row
-        .settings
-        .num_votes_for_death_declaration;
+    let settings = &inspection.snapshot.version_row.settings;
     out.line(format_args!(
-        "  votes      {} (in a large enough cluster {needed} are needed)",
-        entry.suspicions.len()
+        "  votes      {}",
+        words::votes(entry, settings)
     ));
-    roll_call(entry, out);
+    if let Some(call) = words::last_call(&entry.suspicions) {
+        out.line(format_args!("  roll call  {}", words::roll_call(&call)));
+    }
     for vote in &entry.suspicions {
         out.line(format_args!(
             "    {}  {}  {}",
             vote.at,
             vote.accuser,
-            evidence(vote)
+            words::evidence(vote)
         ));
         out.line(format_args!(
             "      its clock: {}",
             voter_clock(vote, inspection)
         ));
     }
-}
-
-/// What the other silos said: the roll call of the last vote that has one, on which the others rest
-/// as well.
-fn roll_call(entry: &MembershipEntry, out: &mut Out) {
-    let votes = entry.suspicions.iter();
-    let last = votes
-        .filter_map(|vote| Some((vote.at, vote.evidence.roll_call?)))
-        .max_by_key(|(at, _)| *at);
-    if let Some((_, call)) = last {
-        out.line(format_args!("  roll call  {}", of_those(&call)));
-    }
-}
-
-pub(super) fn of_those(call: &RollCount) -> String {
-    let asked = count(call.asked as usize, "silo");
-    let silent = match call.silent {
-        0 => "all answered".to_owned(),
-        some => format!("{some} did not answer the call"),
-    };
-    format!(
-        "{asked} asked: {} failed to reach it, {} reached it; {silent}",
-        call.failed, call.reached
-    )
-}
-
-fn evidence(vote: &Suspicion) -> String {
-    let e = &vote.evidence;
-    let mut parts = Vec::new();
-    match vote.reason {
-        SuspicionReason::Stuck => parts.push("Joining for too long".to_owned()),
-        SuspicionReason::Challenge => parts.push(
-            "a challenge, which does not count: no majority was left, and it must show that it writes"
-                .to_owned(),
-        ),
-        _ => parts.push(format!(
-            "{} in a row, the last after {}",
-            count(e.misses as usize, "missed probe"),
-            span(Duration::from_millis(e.timeout_ms))
-        )),
-    }
-    match e.last_answer {
-        Some(at) => parts.push(format!(
-            "last answer {at} ({} before the vote)",
-            span(vote.at.since(at))
-        )),
-        None if vote.reason != SuspicionReason::Stuck => {
-            parts.push("it never answered this silo".to_owned())
-        }
-        None => {}
-    }
-    if let Some(via) = e.via {
-        parts.push(format!("its consent, written by {via}"));
-    }
-    if e.stale {
-        parts.push("its heartbeat was stale".to_owned());
-    }
-    parts.push(if e.accuser_health == 0 {
-        "voter healthy".to_owned()
-    } else {
-        format!("voter's own health score {} of 8", e.accuser_health)
-    });
-    parts.join("; ")
 }
 
 /// A voter's clock against this machine's, by its last heartbeat.

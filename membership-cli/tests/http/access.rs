@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 
 use super::client::{Answer, PATIENCE, address, ask, get, request};
-use super::support::Place;
 use super::support::silos::{Process, port};
+use super::support::{Place, active};
 
 const TOKEN: &str = "abcdefgh-ijklmnop-1";
 
@@ -262,6 +262,56 @@ fn with_tls_and_a_token_it_answers_anywhere() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"));
+}
+
+#[test]
+fn a_dashboard_over_tls_wants_the_token_and_keeps_its_cookies_to_tls() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(7101)]);
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        write_private(&folder.path().join(name), text);
+        folder.path().join(name).to_str().unwrap().to_owned()
+    };
+    let made = rcgen::generate_simple_self_signed(["silo.example".to_owned()]).unwrap();
+    let certificate = write("cert.pem", &made.cert.pem());
+    let key = write("key.pem", &made.signing_key.serialize_pem());
+    let tokens = write("tokens", TOKEN);
+    let mut command = place.command(&["dashboard", "--json", "--allow-changes"]);
+    // As a unit or a container has them.
+    for (name, value) in [
+        ("HTTP", "0.0.0.0:0"),
+        ("HTTP_TLS_CERT", &certificate),
+        ("HTTP_TLS_KEY", &key),
+        ("HTTP_TOKEN_FILE", &tokens),
+        ("HTTP_NAME", "silo.example"),
+    ] {
+        command.env(format!("MEMBERSHIP_{name}"), value);
+    }
+    let dashboard = Process::spawn(command, 0);
+    let at = SocketAddr::from(([127, 0, 0, 1], address(&dashboard).port()));
+    let bearer = format!("Bearer {TOKEN}");
+    let host = ("Host", "silo.example");
+    let asked = |path: &str, headers: &[(&str, &str)]| {
+        let text = request("GET", path, headers, "");
+        Answer::parse(&over_tls(at, Path::new(&certificate), &text))
+    };
+    assert_eq!(asked("/api/v1/status", &[host]).status, 401);
+    let with = [host, ("Authorization", bearer.as_str())];
+    let state = asked("/api/v1/status?wait=0", &with);
+    assert_eq!(state.status, 200, "{state:?}");
+    assert!(state.body.contains(&silo_address(7101)), "{state:?}");
+    let page = asked("/", &with);
+    let cookie = page.header("set-cookie").unwrap();
+    assert!(
+        cookie.starts_with("membership-page=") && cookie.ends_with("; secure"),
+        "{cookie}"
+    );
+}
+
+fn silo_address(port: u16) -> String {
+    super::support::silo(port).to_string()
 }
 
 fn over_tls(at: SocketAddr, certificate: &Path, request: &str) -> String {

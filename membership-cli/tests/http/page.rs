@@ -225,11 +225,66 @@ fn a_forged_request_changes_nothing_and_the_page_does() {
 }
 
 #[test]
+fn several_clusters_of_one_store_are_several_pages_of_one_dashboard() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(7101)]);
+    let other = place.initialize_another("billing/blue");
+    place.insert(&other, vec![active(7201), active(7202)]);
+    let both = [
+        "--cluster",
+        "default",
+        "--cluster",
+        "billing/blue",
+        "--allow-changes",
+    ];
+    let (_dashboard, at) = dashboard(&place, &both);
+    let of = |cluster: &str| {
+        let path = format!("/api/v1/status?wait=0&cluster={cluster}");
+        get(at, &path).json(200)
+    };
+    let known = json!(["default/default", "billing/blue"]);
+    for (cluster, silos) in [("default/default", 1), ("billing/blue", 2)] {
+        let state = of(cluster);
+        assert_eq!(
+            (&state["cluster"], &state["clusters"]),
+            (&json!(cluster), &known)
+        );
+        assert_eq!(
+            state["members"].as_array().unwrap().len(),
+            silos,
+            "{cluster}"
+        );
+        let page = get(at, &format!("/?cluster={cluster}"));
+        assert!(
+            page.body
+                .contains(&silo(if silos == 1 { 7101 } else { 7201 }).to_string())
+        );
+    }
+    // A silo is looked for in the cluster that is named, and in no other.
+    let about = |cluster: &str| {
+        get(
+            at,
+            &format!("/api/v1/about/127.0.0.1:7201?cluster={cluster}"),
+        )
+    };
+    assert_eq!(about("billing/blue").status, 200);
+    assert_eq!(about("default/default").status, 404);
+    assert_eq!(get(at, "/api/v1/status?cluster=none").status, 404);
+    assert_eq!(
+        state(at)["cluster"],
+        "default/default",
+        "the first without a name"
+    );
+}
+
+#[test]
 fn without_allow_changes_nothing_can_be_changed() {
     let place = Place::new();
     let table = place.initialize();
     place.insert(&table, vec![active(7101)]);
     let (_dashboard, at) = dashboard(&place, &[]);
+    state(at);
     assert_eq!(get(at, "/").header("set-cookie"), None);
     let evict = json!({"cluster": "default/default", "silo": silo(7101), "reason": "x"});
     let host = at.to_string();

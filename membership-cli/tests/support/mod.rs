@@ -153,14 +153,23 @@ impl Place {
     }
 
     pub fn table(&self) -> SqliteTable {
+        self.table_of(&self.cluster)
+    }
+
+    fn table_of(&self, cluster: &str) -> SqliteTable {
         let config = SqliteConfig::new(self.file());
         self.runtime
-            .block_on(SqliteTable::connect(config, self.cluster.parse().unwrap()))
+            .block_on(SqliteTable::connect(config, cluster.parse().unwrap()))
             .unwrap()
     }
 
     pub fn initialize(&self) -> SqliteTable {
-        let table = self.table();
+        self.initialize_another(&self.cluster)
+    }
+
+    /// A table of another cluster in the same file.
+    pub fn initialize_another(&self, cluster: &str) -> SqliteTable {
+        let table = self.table_of(cluster);
         let request = InitializeRequest::new(
             TableId::new(7),
             Config::preset(Preset::Local).shared(),

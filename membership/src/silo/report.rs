@@ -18,6 +18,9 @@ use crate::transport::TransportStats;
 
 /// With more changes than this in one view, only their number is logged.
 const MAX_LINES: usize = 32;
+/// Of the lines that say what `Silo::events` and `Silo::terminated` say too: a program that shows those
+/// can switch them off.
+const EVENTS: &str = "membership::silo::events";
 /// How often gauges of ages are set.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
 
@@ -94,10 +97,10 @@ impl Report {
     fn answers_line(&self, silos: usize) {
         let (silo, cluster) = (self.silo(), &self.cluster);
         if silos == 0 {
-            warn!(silo, %cluster, "another silo answers this one again");
+            warn!(target: EVENTS, silo, %cluster, "another silo answers this one again");
             return;
         }
-        warn!(silo, %cluster, silos, "no other silo answers this one: it is cut off, or alone. The others may have given it up: then the table says that it is dead, and it stops when it can read that");
+        warn!(target: EVENTS, silo, %cluster, silos, "no other silo answers this one: it is cut off, or alone. The others may have given it up: then the table says that it is dead, and it stops when it can read that");
     }
 
     pub(super) fn view(&mut self, view: ClusterView, now: MonoTime) {
@@ -165,7 +168,7 @@ impl Report {
                 warn!(silo, %cluster, settings = settings.join(", "), "configured otherwise than the cluster's shared settings; the silo follows the table");
             }
             Notice::ViewWithdrawn { version, table } => {
-                warn!(silo, %cluster, version, table, "the table does not have a view that another silo announced: it is withdrawn");
+                warn!(target: EVENTS, silo, %cluster, version, table, "the table does not have a view that another silo announced: it is withdrawn");
                 metrics::view_withdrawn();
             }
             Notice::Suspended(true) => {
@@ -179,26 +182,28 @@ impl Report {
     fn reach_line(&self, unreached: &[NotReached]) {
         let (silo, cluster) = (self.silo(), &self.cluster);
         if unreached.is_empty() {
-            warn!(silo, %cluster, "the partial partition has ended: this silo reaches every silo again that others reach");
+            warn!(target: EVENTS, silo, %cluster, "the partial partition has ended: this silo reaches every silo again that others reach");
             return;
         }
         let peers = named(unreached);
-        warn!(silo, %cluster, unreached = unreached.len(), peers, "a partial partition: this silo does not reach silos that others reach; nobody is declared dead for it; run `membership doctor`");
+        warn!(target: EVENTS, silo, %cluster, unreached = unreached.len(), peers, "a partial partition: this silo does not reach silos that others reach; nobody is declared dead for it; run `membership doctor`");
     }
 
     fn table_line(&self, line: TableLine) {
         let silo = self.silo();
         let cluster = &self.cluster;
         match line {
-            TableLine::Available => warn!(silo, %cluster, "the table is available again"),
+            TableLine::Available => {
+                warn!(target: EVENTS, silo, %cluster, "the table is available again")
+            }
             TableLine::Broken(TableState::Unavailable, error) => {
-                warn!(silo, %cluster, error, "the table is unavailable; silos keep running, none is declared dead")
+                warn!(target: EVENTS, silo, %cluster, error, "the table is unavailable; silos keep running, none is declared dead")
             }
             TableLine::Broken(TableState::Changed(how), error) => {
-                error!(silo, %cluster, how = ?how, error, "this is not the table that the silo knew: it adopts and writes nothing any more; restart all silos")
+                error!(target: EVENTS, silo, %cluster, how = ?how, error, "this is not the table that the silo knew: it adopts and writes nothing any more; restart all silos")
             }
             TableLine::Broken(state, error) => {
-                error!(silo, %cluster, state = ?state, error, "the table cannot be used; run `membership doctor`")
+                error!(target: EVENTS, silo, %cluster, state = ?state, error, "the table cannot be used; run `membership doctor`")
             }
         }
     }
@@ -226,17 +231,19 @@ impl Report {
         let silo = self.silo();
         let cluster = &self.cluster;
         match termination {
-            Termination::Left { clean } => info!(silo, %cluster, clean, "left"),
+            Termination::Left { clean } => info!(target: EVENTS, silo, %cluster, clean, "left"),
             Termination::DeclaredDead(dead) => {
                 let accusers: Vec<String> =
                     dead.votes.iter().map(|v| v.accuser.to_string()).collect();
-                error!(silo, %cluster, version = dead.version, cause = dead.cause(), accusers = accusers.join(", "), "declared dead");
+                error!(target: EVENTS, silo, %cluster, version = dead.version, cause = dead.cause(), accusers = accusers.join(", "), "declared dead");
             }
             Termination::Unreachable { why, clean } => {
-                error!(silo, %cluster, clean, why = %why, "left, because no other silo reaches it");
+                error!(target: EVENTS, silo, %cluster, clean, why = %why, "left, because no other silo reaches it");
             }
-            Termination::JoinFailed(why) => error!(silo, %cluster, why = %why, "did not join"),
-            other => error!(silo, %cluster, why = %other, "stopped"),
+            Termination::JoinFailed(why) => {
+                error!(target: EVENTS, silo, %cluster, why = %why, "did not join")
+            }
+            other => error!(target: EVENTS, silo, %cluster, why = %other, "stopped"),
         }
     }
 }

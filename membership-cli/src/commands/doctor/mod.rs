@@ -14,10 +14,12 @@ pub(crate) mod watch;
 use std::time::Instant;
 
 use membership_core::{Durability, Guarantees, Recency, Snapshot, encoding};
+use serde_json::json;
 
 use self::rows::Undamaged;
 use self::store::Writes;
 use self::watch::Watched;
+use crate::events;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::Paint;
@@ -41,6 +43,9 @@ pub(crate) struct Args {
     /// and nothing is repaired
     #[arg(long)]
     quick: bool,
+    /// One JSON object per finding, and one with the number of problems
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     security: SecurityArgs,
 }
@@ -48,6 +53,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let security = SecurityTable::default().with(args.security.clone())?;
     let table = session.open(&args.table).await?;
+    session.json = args.json;
     let started = Instant::now();
     let inspection = match Inspection::of(table.as_ref()).await {
         Ok(inspection) => inspection,
@@ -58,7 +64,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
                 "reachable"
             };
             report(session, Finding::Bad, what, &failure.message);
-            return Err(failure);
+            let text = "nothing else was checked";
+            return Err(Failure::new(failure.exit, text));
         }
     };
     report(
@@ -93,6 +100,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let damaged = rows::damaged(&inspection, &seen).await;
     let undamaged = Undamaged::of(&inspection.snapshot);
     bad += rows::report_all(&inspection, &damaged, undamaged, session);
+    rows::orphans(table.as_ref(), session).await?;
     let repairable = repair::Repairable {
         ghosts: silent.iter().filter(|s| s.is_ghost()).collect(),
         damaged: &damaged,
@@ -108,6 +116,10 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             session,
         )
         .await?;
+    }
+    if args.json {
+        let event = json!({"event": "problems", "count": bad});
+        session.out.line(events::timed(event));
     }
     if bad == 0 {
         return Ok(Exit::Ok);
@@ -136,10 +148,23 @@ fn report(session: &mut Session, finding: Finding, what: &str, text: &str) {
         Finding::Note => ("note", Paint::Dim),
         Finding::Bad => ("BAD ", Paint::Red),
     };
+    if session.json {
+        let finding = mark.trim().to_lowercase();
+        let event = json!({"event": "finding", "finding": finding, "check": what, "text": text});
+        return session.out.line(events::timed(event));
+    }
     let mark = session.out.paint(paint, mark);
     session
         .out
         .line(format_args!("{mark}  {what:<10} {}", clean(text)));
+}
+
+/// Says what a repair did.
+fn say(session: &mut Session, text: &str) {
+    session.told(
+        || json!({"event": "repair", "text": text}),
+        || text.to_owned(),
+    );
 }
 
 /// What the store guarantees, as it is set up.

@@ -3,10 +3,10 @@
 use membership::admin::{Admin, TokioRuntime};
 use membership::{MembershipTable, TableExt};
 
-use super::Args;
 use super::rows::{DamagedRow, Undamaged};
 use super::silos::Silent;
 use super::store::Writes;
+use super::{Args, say};
 use crate::commands::evict::evict;
 use crate::exit::Failure;
 use crate::inspect::Inspection;
@@ -39,13 +39,15 @@ pub(super) async fn repair(
         return Ok(0);
     }
     if *writes == Writes::Failed {
-        session.out.line(
+        say(
+            session,
             "nothing is repaired while the store does not take writes: living silos look like ghosts then",
         );
         return Ok(0);
     }
     if args.quick {
-        session.out.line(
+        say(
+            session,
             "--quick watches no heartbeats, so it removes no row and evicts no silo: leave --quick out",
         );
         return Ok(0);
@@ -81,7 +83,7 @@ fn may_commit(rows: Undamaged, yes: bool, session: &mut Session) -> bool {
              silos report table_rolled_back after this repair"
         }
     };
-    session.out.line(text);
+    say(session, text);
     rows == Undamaged::NotKnown && !yes
 }
 
@@ -98,10 +100,13 @@ async fn remove(
         false => "",
     };
     if yes && row.may_be_alive {
-        session.out.line(format_args!(
-            "the damaged row {key} stays: its silo may be alive, and would stop. Without --yes you \
+        say(
+            session,
+            &format!(
+                "the damaged row {key} stays: its silo may be alive, and would stop. Without --yes you \
              are asked"
-        ));
+            ),
+        );
         return Ok(false);
     }
     if !yes
@@ -116,9 +121,10 @@ async fn remove(
     let (_, heartbeats) = table.read_all().await?;
     let beats = |silo| heartbeats.counter(silo) > inspection.heartbeats.counter(silo);
     if !row.may_be_alive && row.silos.iter().any(beats) {
-        session.out.line(format_args!(
-            "the damaged row {key} stays: its silo writes heartbeats"
-        ));
+        say(
+            session,
+            &format!("the damaged row {key} stays: its silo writes heartbeats"),
+        );
         return Ok(false);
     }
     let mut runtime = TokioRuntime;
@@ -128,7 +134,7 @@ async fn remove(
         true => "removed the damaged row",
         false => "another client removed or repaired the row",
     };
-    session.out.line(format_args!("{what} {key}"));
+    say(session, &format!("{what} {key}"));
     Ok(true)
 }
 
@@ -151,14 +157,15 @@ async fn evict_ghost(
     // The user took time to answer: a silo that wrote a heartbeat meanwhile is not a ghost.
     let (_, heartbeats) = table.read_all().await?;
     if heartbeats.counter(&silo) > inspection.heartbeats.counter(&silo) {
-        session.out.line(format_args!(
-            "{silo} has written a heartbeat again, so it is left alone"
-        ));
+        say(
+            session,
+            &format!("{silo} has written a heartbeat again, so it is left alone"),
+        );
         return Ok(true);
     }
     match evict(table, silo, &format!("no heartbeat for {silence}")).await? {
-        Some(_) => session.out.line(format_args!("evicted {silo}")),
-        None => session.out.line(format_args!("{silo} is already Dead")),
+        Some(_) => say(session, &format!("evicted {silo}")),
+        None => say(session, &format!("{silo} is already Dead")),
     }
     Ok(true)
 }

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use membership_core::{Row, Rows, SiloAddress, Snapshot};
+use membership_core::{MembershipTable, Row, Rows, SiloAddress, Snapshot};
 
 use super::address::{AtAddress, look};
 use super::watch::Watched;
 use super::{Finding, report};
+use crate::exit::Failure;
 use crate::inspect::Inspection;
 use crate::session::Session;
 use crate::text::{clean, count};
+
+/// At most this many silos are named in a line.
+const NAMES: usize = 8;
 
 /// A row that cannot be decoded.
 #[derive(Debug)]
@@ -115,6 +119,33 @@ fn miscounted(inspection: &Inspection, session: &mut Session) -> usize {
     );
     report(session, Finding::Bad, "damaged", &text);
     1
+}
+
+/// Names the silos whose heartbeats have no row, where the store can tell: their rows were removed by
+/// hand, or a heartbeat came after the removal.
+pub(super) async fn orphans(
+    table: &dyn MembershipTable,
+    session: &mut Session,
+) -> Result<(), Failure> {
+    let orphans = table.orphaned_heartbeats().await?.unwrap_or_default();
+    if orphans.is_empty() {
+        return Ok(());
+    }
+    let mut names: Vec<String> = orphans
+        .iter()
+        .take(NAMES)
+        .map(ToString::to_string)
+        .collect();
+    if let Some(more @ 1..) = orphans.len().checked_sub(NAMES) {
+        names.push(format!("{more} more"));
+    }
+    let text = format!(
+        "without a row: {}. Somebody removed the rows by hand, or a heartbeat came late. Such a silo \
+         stops at the next commit; the next cleanup of rows removes the heartbeats",
+        names.join(", ")
+    );
+    report(session, Finding::Note, "heartbeats", &text);
+    Ok(())
 }
 
 /// Reports the damaged and the changed rows; gives the number of problems.

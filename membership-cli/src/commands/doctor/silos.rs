@@ -125,14 +125,14 @@ pub(super) fn report_all(
         bad += 1;
         let text = format!(
             "none of {} has written a heartbeat: look at the store first (space, memory, the silos' \
-             permission to write), and into their logs. No silo is called a ghost for it",
+             permission to write), and into their logs. Where they say table_replaced or \
+             table_rolled_back, restart all silos. No silo is called a ghost for it",
             count(silent.len(), "silo")
         );
         report(session, Finding::Bad, "store", &text);
     }
-    for one in silent {
-        bad += 1;
-        let (what, text) = described(one);
+    bad += silent.len();
+    for (what, text) in described(silent) {
         report(session, Finding::Bad, what, &text);
     }
     if silent.is_empty() {
@@ -145,57 +145,90 @@ pub(super) fn report_all(
     bad
 }
 
-fn described(one: &Silent) -> (&'static str, String) {
-    let silo = one.silo;
-    let wrote_none = format!(
-        "{silo} has not written a heartbeat for {}",
-        span(one.silence)
-    );
-    let gone = "if you know that it is gone: `membership evict`";
-    if let Some(counter) = one.impossible {
-        let answers = match one.at {
-            AtAddress::Itself => ", though it answers at its address and proves its key",
-            _ => "",
-        };
-        let text = format!(
-            "the heartbeat counter of {silo} is {counter}, which is more than it can have written: \
-             somebody changed it, and the store ignores the silo's heartbeats, which are \
-             lower{answers}. Set it to 0 in the store, or restart the silo. It is not evicted; {gone}"
-        );
-        return ("counter", text);
+/// At most this many silos are named in a line.
+const NAMES: usize = 8;
+
+/// What is said of the silent silos; of those that are alike, once.
+fn described(silent: &[Silent]) -> Vec<(&'static str, String)> {
+    let mut groups: Vec<(&'static str, String, Vec<&Silent>)> = Vec::new();
+    let mut told = Vec::new();
+    for one in silent {
+        if let Some(counter) = one.impossible {
+            told.push(("counter", impossible_counter(one, counter)));
+            continue;
+        }
+        let (what, rest) = about(one);
+        match groups.iter_mut().find(|(.., known, _)| *known == rest) {
+            Some((.., alike)) => alike.push(one),
+            None => groups.push((what, rest, vec![one])),
+        }
     }
+    told.extend(groups.into_iter().map(|(what, rest, alike)| {
+        let names = alike.iter().take(NAMES).map(|s| s.silo.to_string());
+        let mut names = names.collect::<Vec<_>>().join(", ");
+        if let Some(more @ 1..) = alike.len().checked_sub(NAMES) {
+            names.push_str(&format!(" and {more} more"));
+        }
+        let shortest = alike.iter().map(|s| s.silence).min().unwrap_or_default();
+        let (each_of, at_least) = match alike.len() {
+            1 => ("", ""),
+            _ => ("each of ", "at least "),
+        };
+        let silence = span(shortest);
+        let text =
+            format!("{each_of}{names} has not written a heartbeat for {at_least}{silence}{rest}");
+        (what, text)
+    }));
+    told
+}
+
+const GONE: &str = "if you know that it is gone: `membership evict`";
+
+fn impossible_counter(one: &Silent, counter: u64) -> String {
+    let answers = match one.at {
+        AtAddress::Itself => ", though it answers at its address and proves its key",
+        _ => "",
+    };
+    format!(
+        "the heartbeat counter of {} is {counter}, which is more than it can have written: \
+         somebody changed it, and the store ignores the silo's heartbeats, which are \
+         lower{answers}. Set it to 0 in the store, or restart the silo. It is not evicted; {GONE}",
+        one.silo
+    )
+}
+
+/// What else is said of a silo that has written no heartbeat.
+fn about(one: &Silent) -> (&'static str, String) {
     if one.is_ghost() {
-        let text = format!(
-            "{wrote_none}, and nothing listens at its address: evict it with --repair, or start a \
-             silo, which votes it out"
-        );
-        return ("ghost", text);
+        let text = ", and nothing listens at its address: evict it with --repair, or start a silo, \
+                    which votes it out";
+        return ("ghost", text.to_owned());
     }
     let text = match one.at {
         AtAddress::Nothing | AtAddress::Refused if one.others == Others::ReachIt => format!(
-            "{wrote_none}, and nothing listens at its address as seen from this machine; but no \
-             living silo has voted against it, so they reach it, or cannot decide. It is not \
-             evicted; {gone}"
+            ", and nothing listens at its address as seen from this machine; but no living silo has \
+             voted against it, so they reach it, or cannot decide. It is not evicted; {GONE}"
         ),
         AtAddress::Nothing | AtAddress::Refused => format!(
-            "{wrote_none}, and its address refuses connections from this machine. Not known whether \
-             it is gone: no silo has answered this machine. Are you on the silos' network? It is not \
-             evicted; {gone}"
+            ", and its address refuses connections from this machine. Not known whether it is gone: \
+             no silo has answered this machine. Are you on the silos' network? It is not evicted; \
+             {GONE}"
         ),
-        AtAddress::Itself => format!(
-            "{wrote_none}, but answers at its address and proves its key: it is alive and cut off \
-             from the table, or its log says that the table is not the one it knew. It is not evicted"
-        ),
-        AtAddress::Another => format!(
-            "{wrote_none}, and another process answers at its address. It is not evicted; {gone}"
-        ),
-        AtAddress::Answers => format!(
-            "{wrote_none}, but its address answers: it may be alive and cut off from the table, or \
-             stand still. It is not evicted"
-        ),
+        AtAddress::Itself => {
+            ", but answers at its address and proves its key: it is alive and cut \
+             off from the table, or its log says that the table is not the one it knew. It is not \
+             evicted"
+                .to_owned()
+        }
+        AtAddress::Another => {
+            format!(", and another process answers at its address. It is not evicted; {GONE}")
+        }
+        AtAddress::Answers => ", but its address answers: it may be alive and cut off from the \
+             table, or stand still. It is not evicted"
+            .to_owned(),
         AtAddress::Unknown => format!(
-            "{wrote_none}, and its address cannot be reached from this machine, so it may be alive. \
-             It is not evicted; {gone}"
+            ", and its address cannot be reached from this machine, so it may be alive. It is not \
+             evicted; {GONE}"
         ),
     };
     ("silent", text)

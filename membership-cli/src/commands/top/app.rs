@@ -115,7 +115,7 @@ impl App {
                     "{} v{} {}",
                     time(inspection.now),
                     new.version(),
-                    watch::describe(&change, &inspection)
+                    watch::describe(&change)
                 );
                 self.note(text, change.entry.status == SiloStatus::Dead);
             }

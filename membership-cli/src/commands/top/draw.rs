@@ -1,5 +1,6 @@
 //! How the screen looks.
 
+use membership::words;
 use membership_core::{MembershipEntry, SiloStatus};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -215,7 +216,7 @@ fn look(concern: Concern) -> Style {
 fn what(entry: &MembershipEntry, inspection: &Inspection, concern: Concern) -> String {
     match concern {
         Concern::Lost | Concern::Gone => status::ending(entry, inspection),
-        _ if !entry.suspicions.is_empty() => format!("suspected by {}", status::suspected(entry)),
+        _ if !entry.suspicions.is_empty() => format!("suspected by {}", words::suspected(entry)),
         Concern::Stale => "stale: it writes no heartbeats".to_owned(),
         _ => String::new(),
     }

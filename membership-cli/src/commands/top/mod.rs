@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// The order
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
+    /// No screen: one JSON object per line, as `membership watch` writes them
+    #[arg(long, conflicts_with = "filter")]
+    json: bool,
 }
 
 /// What a reading of the table gave, or an eviction.
@@ -51,13 +54,15 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     if args.every < Duration::from_millis(50) {
         return Err(Failure::usage("--every must be at least 50ms"));
     }
-    if !session.out.is_terminal() || !io::stdin().is_terminal() {
-        let text = "this is no terminal, so the table is shown as `membership watch` does; sort and filter do not apply";
-        session.err.line(text);
+    let is_terminal = session.out.is_terminal() && io::stdin().is_terminal();
+    if args.json || !is_terminal {
+        if !args.json {
+            session.err.line("this is no terminal, so the table is shown as `membership watch` does; sort and filter do not apply");
+        }
         let watch = watch::Args {
             table: args.table,
             every: args.every,
-            json: false,
+            json: args.json,
         };
         return watch::run(watch, session).await;
     }

@@ -16,6 +16,7 @@ use axum::response::Response;
 use membership_core::{CleanupPolicy, MembershipTable, SiloAddress, SiloStatus};
 use ring::hmac;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json as object};
 
 use super::super::answer::{Problem, json};
@@ -23,8 +24,8 @@ use super::super::query::Query;
 use super::super::token::hex;
 use super::Page;
 use super::source::{Source, wall};
-use super::words::{ago, count};
 use crate::admin::{Admin, ChangeError, TokioRuntime};
+use crate::words::{ago, count};
 
 const COOKIE_NAME: &str = "membership-page";
 const TOKEN: HeaderName = HeaderName::from_static("membership-token");
@@ -165,6 +166,20 @@ fn failed<E: std::fmt::Display>(error: &ChangeError<E>) -> Response {
     outcome(status, word, text, Value::Null)
 }
 
+impl Page {
+    /// What a request asks for, if whoever sends it may change something.
+    fn asked<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        body: &Bytes,
+        fields: &str,
+    ) -> Result<(&Changes, T), Problem> {
+        let changes = self.changes.as_ref().ok_or_else(Problem::read_only)?;
+        changes.check(headers)?;
+        Ok((changes, parsed(body, fields)?))
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Evict {
@@ -179,9 +194,7 @@ pub(super) async fn evict(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let changes = page.changes.as_ref().ok_or_else(Problem::read_only)?;
-    changes.check(&headers)?;
-    let asked: Evict = parsed(&body, "cluster, silo and reason")?;
+    let (changes, asked) = page.asked::<Evict>(&headers, &body, "cluster, silo and reason")?;
     let source = page.source_of(Some(&asked.cluster))?;
     let silo: SiloAddress = asked
         .silo
@@ -270,9 +283,8 @@ pub(super) async fn cleanup(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let changes = page.changes.as_ref().ok_or_else(Problem::read_only)?;
-    changes.check(&headers)?;
-    let asked: Cleanup = parsed(&body, "cluster, older_than_seconds and keep")?;
+    let fields = "cluster, older_than_seconds and keep";
+    let (changes, asked) = page.asked::<Cleanup>(&headers, &body, fields)?;
     let source = page.source_of(Some(&asked.cluster))?;
     let policy = policy(
         asked.older_than_seconds.map(Duration::from_secs),

@@ -7,9 +7,10 @@ use membership_core::{MembershipEntry, SiloStatus};
 
 use super::Page;
 use super::panels::{pairs, settings, suspicions, table, timeline};
-use super::picture::{Concern, Picture};
+use super::picture::Picture;
 use super::source::Source;
-use super::words::{ago, ending, explain, suspected};
+use super::words::explain;
+use crate::words::{Concern, ago, ending, suspected};
 
 /// Text of others: it means nothing in HTML.
 pub(super) struct Esc<T>(pub(super) T);

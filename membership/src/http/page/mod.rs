@@ -26,7 +26,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::Response;
 use axum::routing::{get, post};
 use membership_core::protocol::successors;
-use membership_core::{SiloAddress, SiloStatus};
+use membership_core::{MembershipEntry, SiloAddress, SiloStatus};
 use serde_json::{Value, json as object};
 use tokio::sync::Semaphore;
 
@@ -156,11 +156,8 @@ async fn about_page(
     Path(silo): Path<String>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let query = Query::of(&uri, &["cluster"])?;
-    let source = page.source(&query)?;
-    let (picture, silo) = found(source, &silo)?;
-    let entry = picture.snapshot.rows.get(&silo).ok_or_else(no_silo)?;
-    Ok(html(html::about(source, entry, &picture)))
+    let (source, picture, entry) = found(&page, &uri, &silo)?;
+    Ok(html(html::about(source, &entry, &picture)))
 }
 
 async fn style() -> Response {
@@ -211,10 +208,8 @@ async fn about(
     Path(silo): Path<String>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let query = Query::of(&uri, &["cluster"])?;
-    let source = page.source(&query)?;
-    let (picture, silo) = found(source, &silo)?;
-    let entry = picture.snapshot.rows.get(&silo).ok_or_else(no_silo)?;
+    let (source, picture, entry) = found(&page, &uri, &silo)?;
+    let (entry, silo) = (&entry, entry.address);
     let changes = page.changes.as_ref();
     let eviction = changes.and_then(|_| act::warning(source, &silo));
     let (headline, lines) = words::explain(entry, &picture);
@@ -242,14 +237,21 @@ fn no_silo() -> Problem {
     )
 }
 
-/// A dead one first, because the question is why it died.
-fn found(source: &Source, text: &str) -> Result<(Picture, SiloAddress), Problem> {
+/// The silo that a path names, in the cluster that the query names. A dead one first, because the
+/// question is why it died.
+fn found<'a>(
+    page: &'a Page,
+    uri: &Uri,
+    text: &str,
+) -> Result<(&'a Source, Picture, MembershipEntry), Problem> {
+    let query = Query::of(uri, &["cluster"])?;
+    let source: &Source = page.source(&query)?;
     let picture = source.picture().ok_or_else(not_read)?;
     let view = picture.view();
     let named = lookups::named(&view, text);
     let dead = named.iter().rfind(|e| e.status == SiloStatus::Dead);
-    let silo = dead.or(named.last()).map(|e| e.address);
-    Ok((picture, silo.ok_or_else(no_silo)?))
+    let entry = dead.or(named.last()).map(|e| (*e).clone());
+    Ok((source, picture, entry.ok_or_else(no_silo)?))
 }
 
 /// Whom a silo probes by ring order, and who probes it; none if it is not Active. The second is

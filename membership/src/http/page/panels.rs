@@ -7,7 +7,7 @@ use membership_core::{SiloStatus, Suspicion, SuspicionReason};
 use super::html::{Esc, silo_link};
 use super::picture::Picture;
 use super::source::Source;
-use super::words::{ago, count};
+use crate::words::{ago, count};
 
 pub(super) fn suspicions(source: &Source, picture: Option<&Picture>, cluster: &str) -> String {
     let mut out = String::new();

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use membership_core::{
-    CauseOfDeath, ClusterView, Heartbeats, MembershipEntry, SharedSettings, SiloStatus, Snapshot,
-    WallTime,
+    ClusterView, Heartbeats, MembershipEntry, SharedSettings, SiloStatus, Snapshot, WallTime,
 };
 
-use super::words::{ago, count, span};
+use crate::words::{Concern, ago, count, span};
 
 /// The rows as of one moment.
 #[derive(Clone, Debug)]
@@ -18,38 +17,6 @@ pub(super) struct Picture {
     /// By this process's clock.
     pub(super) now: WallTime,
 }
-
-/// How much a row needs a person; the worst first. `membership status` orders by it, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Concern {
-    /// Alive, and others have voted against it.
-    Suspected,
-    /// Declared dead by the others, or by a person, within the last hour.
-    Lost,
-    /// Alive, and its heartbeat is old.
-    Stale,
-    /// It is about to become Active, or to leave.
-    Changing,
-    Fine,
-    /// It left, a newer process took its address, or its death is old.
-    Gone,
-}
-
-impl Concern {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Suspected => "suspected",
-            Self::Lost => "lost",
-            Self::Stale => "stale",
-            Self::Changing => "changing",
-            Self::Fine => "fine",
-            Self::Gone => "gone",
-        }
-    }
-}
-
-/// For how long a death stands out.
-pub(super) const LATELY: Duration = Duration::from_secs(3600);
 
 impl Picture {
     pub(super) fn view(&self) -> ClusterView {
@@ -77,25 +44,7 @@ impl Picture {
     }
 
     pub(super) fn concern(&self, entry: &MembershipEntry) -> Concern {
-        if let (SiloStatus::Dead, Some(death)) = (entry.status, &entry.death) {
-            let by_others = matches!(
-                death.cause,
-                CauseOfDeath::Voted | CauseOfDeath::Stuck | CauseOfDeath::Evicted { .. }
-            );
-            return match by_others && self.now.since(death.at) < LATELY {
-                true => Concern::Lost,
-                false => Concern::Gone,
-            };
-        }
-        let expiration = self.settings().death_vote_expiration;
-        let fresh = |at| self.now.since(at) <= expiration;
-        match entry.status {
-            SiloStatus::Dead => Concern::Gone,
-            _ if entry.suspicions.iter().any(|vote| fresh(vote.at)) => Concern::Suspected,
-            _ if self.seems_stale(entry) => Concern::Stale,
-            SiloStatus::Active => Concern::Fine,
-            _ => Concern::Changing,
-        }
+        Concern::of(entry, &self.settings(), self.seems_stale(entry), self.now)
     }
 
     /// The rows, the worst first; equal ones by address.

@@ -7,8 +7,9 @@ use membership_core::{
 };
 use serde::Serialize;
 
-use super::words::{happening, suspected};
+use super::words::happening;
 use crate::history;
+use crate::words::suspected;
 
 /// The time line keeps so many of the last.
 const MOST: usize = 400;
