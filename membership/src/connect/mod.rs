@@ -20,7 +20,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `memory:` or `memory:name` | in this process; each name is a store of its own | `memory` |
 /// | `sqlite:path` | one file, shared by the processes of one machine | `sqlite` |
 /// | `postgres://`, `postgresql://` | PostgreSQL, run with 12 to 17 | `postgres` |
-/// | `mysql://` | MySQL or MariaDB, run with MariaDB 10.11 | `mysql` |
+/// | `mysql://` | MySQL or MariaDB, run with MariaDB 10.11 and 11.4 | `mysql` |
 /// | `mssql://` | SQL Server or Azure SQL, not run yet | `mssql` |
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 /// | `dynamodb://region/table` | Amazon DynamoDB | `dynamodb` |
