@@ -29,7 +29,7 @@ pub struct Observed {
     /// the accuser's votes was seen.
     pub first_seen: BTreeMap<(SiloAddress, SiloAddress), (crate::WallTime, MonoTime)>,
     /// Up to how many silos a joining one must have contacted everybody; above, its
-    /// [check set](super::check_set).
+    /// `check_set`.
     #[doc(hidden)]
     pub full_check_limit: Option<usize>,
     /// Votes count without the majority of a roll call. Only for comparisons with other protocols;
