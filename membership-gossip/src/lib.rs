@@ -21,11 +21,15 @@
 //! let setup = Setup::new("billing/blue".parse()?, me, epoch, instance, profile, seed);
 //! let mut member = Protocol::new(setup);
 //!
-//! let now = Now { mono: MonoTime::ZERO, wall: WallTime::from_millis(epoch) };
+//! let mut now = Now { mono: MonoTime::ZERO, wall: WallTime::from_millis(epoch) };
 //! let mut effects = Vec::new();
-//! // It is the only contact point: it founds a cluster, and is up at once.
+//! // It is the only contact point: it listens for a cluster, then founds one, and is up at once.
 //! let join = Command::Join { contact_points: vec![me] };
 //! member.handle(now, Input::Command(join), &mut effects);
+//! while member.founding().is_none() {
+//!     now.mono = member.next_wakeup().expect("it waits");
+//!     member.handle(now, Input::Wake, &mut effects);
+//! }
 //! let view = effects.iter().rev().find_map(|effect| match effect {
 //!     Effect::Publish(view) => Some(view),
 //!     _ => None,

@@ -18,6 +18,9 @@ use crate::state::Gossip;
 /// Time between two questions to the contact points.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a contact point listens before it founds: members announce their cluster every second.
+const LISTENING: Duration = Duration::from_millis(2_500);
+
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
     contact_points: Vec<SocketAddr>,
@@ -100,6 +103,25 @@ impl Joiner {
         }
     }
 
+    /// The leader of a cluster that has begun tells contact points that are no members of it. So
+    /// contact points that were all restarted join it, and do not found another one.
+    pub(crate) fn announce(&self, ctx: &mut Ctx) {
+        let leads = || ctx.scope().leader(ctx.gossip.state()) == Some(ctx.me);
+        let begun = ctx.config.founding == Founding::Majority && ctx.is_established();
+        if !begun || !ctx.is_member() || !leads() {
+            return;
+        }
+        let members = ctx.gossip.state().members();
+        let points = self.contact_points.iter();
+        let absent: Vec<_> = points
+            .filter(|p| members.at(p).is_none())
+            .copied()
+            .collect();
+        for point in absent {
+            ctx.send_at(point, Message::InitJoinAck { established: true });
+        }
+    }
+
     fn ask(&self, ctx: &mut Ctx) {
         let settings = ctx.config.shared();
         let body = Arc::new(Message::InitJoin { settings });
@@ -135,7 +157,8 @@ impl Joiner {
                 }
                 // The lowest address goes first; the others follow if it does not succeed.
                 let rank = self.nacks.iter().filter(|other| **other < me).count();
-                let turn = self.since + timeout * u32::try_from(rank).unwrap_or(u32::MAX).min(100);
+                let turns = u32::try_from(rank).unwrap_or(u32::MAX).min(100);
+                let turn = self.since + LISTENING.min(timeout) + timeout * turns;
                 if now < turn || now < self.next_proposal {
                     return None;
                 }

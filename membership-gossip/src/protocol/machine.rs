@@ -181,7 +181,10 @@ impl Protocol {
                 ctx.timers.set(Timer::Leader, ctx.mono() + interval);
                 ctx.dirty = true;
             }
-            Timer::Resolver => self.resolver.look(ctx),
+            Timer::Resolver => {
+                self.joiner.announce(ctx);
+                self.resolver.look(ctx);
+            }
             Timer::AskLease => self.resolver.ask(ctx),
             Timer::ReleaseLease => self.resolver.release(ctx),
             Timer::Leave => {

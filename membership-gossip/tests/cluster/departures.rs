@@ -55,6 +55,20 @@ fn a_minority_of_contact_points_founds_nothing() {
     assert_eq!(net.status(first, second), Some(MemberStatus::Up));
 }
 
+/// All contact points end at once and are restarted: the others are a cluster still.
+#[test]
+fn contact_points_that_are_all_restarted_found_no_second_cluster() {
+    let mut net = cluster(7);
+    for node in 0..3 {
+        net.kill(node);
+    }
+    net.run(secs(40));
+    let again: Vec<_> = (0..3).map(|at| net.start(at, &Config::default())).collect();
+    net.join_all(&again);
+    net.run_until(secs(40), Net::is_agreed);
+    assert_eq!((foundings(&net), net.living().len()), (1, 7));
+}
+
 /// The founder is cut off in the moment of the founding: it does not begin alone.
 #[test]
 fn a_founder_that_is_cut_off_at_once_does_not_begin() {

@@ -13,7 +13,7 @@ fn merged(a: &State, b: &State) -> State {
 
 fn config() -> ProptestConfig {
     ProptestConfig {
-        cases: 400,
+        cases: 250,
         failure_persistence: None,
         ..ProptestConfig::default()
     }
