@@ -125,14 +125,10 @@ impl Joiner {
     fn ask(&self, ctx: &mut Ctx) {
         let settings = ctx.config.shared();
         let body = Arc::new(Message::InitJoin { settings });
-        let members = ctx.gossip.state().members();
         let me = ctx.me.endpoint();
-        let others: Vec<_> = self
-            .contact_points
-            .iter()
-            .filter(|point| **point != me && members.at(point).is_none())
-            .copied()
-            .collect();
+        // Those that are members here, too: they may have been restarted into another cluster.
+        let others = self.contact_points.iter().filter(|point| **point != me);
+        let others: Vec<_> = others.copied().collect();
         for other in others {
             ctx.send_at(other, Arc::clone(&body));
         }
