@@ -29,7 +29,8 @@ type Flags = BTreeMap<SiloAddress, Flag>;
 #[derive(Default)]
 pub(crate) struct Facts {
     pub(crate) violations: Vec<String>,
-    known: BTreeMap<NodeId, Known>,
+    /// By node and founding: one that leaves a cluster that never began starts over.
+    known: BTreeMap<(NodeId, Option<FoundingId>), Known>,
     held: BTreeMap<Version, BTreeSet<SiloAddress>>,
     contents: BTreeMap<String, (Version, String)>,
     flags: BTreeMap<(SiloAddress, u64), Flags>,
@@ -62,7 +63,10 @@ impl Facts {
     }
 
     fn forward(&mut self, at: MonoTime, node: NodeId, view: &GossipView) {
-        let before = self.known.remove(&node).unwrap_or_default();
+        let before = self
+            .known
+            .remove(&(node, view.founding()))
+            .unwrap_or_default();
         let mut now: Known = view
             .members()
             .map(|m| (m.address(), (m.status(), m.up_number())))
@@ -96,7 +100,7 @@ impl Facts {
                 }
             }
         }
-        self.known.insert(node, now);
+        self.known.insert((node, view.founding()), now);
     }
 
     fn same_content(&mut self, at: MonoTime, node: NodeId, view: &GossipView) {
