@@ -171,17 +171,13 @@ impl Config {
     pub fn preset(preset: Preset) -> Self {
         let s = Duration::from_secs;
         let akka = preset == Preset::Akka;
+        let (founding, spreading, downing) = match preset {
+            Preset::Akka => (Founding::FirstSeed, Spreading::States, Downing::none()),
+            Preset::Lan => (Founding::Majority, Spreading::Deltas, Downing::default()),
+        };
         Self {
-            founding: if akka {
-                Founding::FirstSeed
-            } else {
-                Founding::Majority
-            },
-            spreading: if akka {
-                Spreading::States
-            } else {
-                Spreading::Deltas
-            },
+            founding,
+            spreading,
             seed_node_timeout: s(5),
             retry_unsuccessful_join_after: s(10),
             weakly_up_after: (!akka).then_some(s(7)),
@@ -204,11 +200,7 @@ impl Config {
             doubt_oneself: !akka,
             leaving_observers_count: akka,
             supersede_at_once: !akka,
-            downing: if akka {
-                Downing::none()
-            } else {
-                Downing::default()
-            },
+            downing,
             cross_data_center_connections: 5,
             cross_data_center_gossip_probability: 0.2,
             cross_data_center_heartbeat_interval: s(3),
