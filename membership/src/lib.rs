@@ -123,9 +123,9 @@ pub use membership_core::{
 
 // Names, identifiers and times.
 pub use membership_core::{
-    ClusterName, CommitId, DEFAULT_SERVICE, InstanceId, IntentId, MAX_SAFE_INTEGER, MonoTime, Now,
-    ParseClusterError, ParseIdError, ParseSiloError, ParseTimeError, SiloAddress, TableId,
-    WallTime,
+    ClusterName, CommitId, DEFAULT_SERVICE, FoundingId, InstanceId, IntentId, MAX_SAFE_INTEGER,
+    MonoTime, Now, ParseClusterError, ParseIdError, ParseSiloError, ParseTimeError, SiloAddress,
+    TableId, WallTime,
 };
 
 // Silos and their rows.
