@@ -207,18 +207,25 @@ fn elsewhere_than_on_loopback_it_needs_tls_and_a_token_or_consent() {
     assert!(ran.err.contains("--http"), "{}", ran.err);
 }
 
+/// A certificate for `silo.example`, its key, and a file with the token.
+fn files_for_tls(folder: &Path) -> [String; 3] {
+    let made = rcgen::generate_simple_self_signed(["silo.example".to_owned()]).unwrap();
+    let write = |name: &str, text: &str| {
+        write_private(&folder.join(name), text);
+        folder.join(name).to_str().unwrap().to_owned()
+    };
+    [
+        write("cert.pem", &made.cert.pem()),
+        write("key.pem", &made.signing_key.serialize_pem()),
+        write("tokens", TOKEN),
+    ]
+}
+
 #[test]
 fn with_tls_and_a_token_it_answers_anywhere() {
     let place = Place::new();
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        write_private(&folder.path().join(name), text);
-        folder.path().join(name).to_str().unwrap().to_owned()
-    };
-    let made = rcgen::generate_simple_self_signed(["silo.example".to_owned()]).unwrap();
-    let certificate = write("cert.pem", &made.cert.pem());
-    let key = write("key.pem", &made.signing_key.serialize_pem());
-    let tokens = write("tokens", TOKEN);
+    let [certificate, key, tokens] = files_for_tls(folder.path());
     let (_silo, at) = silo(
         &place,
         &[
@@ -270,14 +277,7 @@ fn a_dashboard_over_tls_wants_the_token_and_keeps_its_cookies_to_tls() {
     let table = place.initialize();
     place.insert(&table, vec![active(7101)]);
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        write_private(&folder.path().join(name), text);
-        folder.path().join(name).to_str().unwrap().to_owned()
-    };
-    let made = rcgen::generate_simple_self_signed(["silo.example".to_owned()]).unwrap();
-    let certificate = write("cert.pem", &made.cert.pem());
-    let key = write("key.pem", &made.signing_key.serialize_pem());
-    let tokens = write("tokens", TOKEN);
+    let [certificate, key, tokens] = files_for_tls(folder.path());
     let mut command = place.command(&["dashboard", "--json", "--allow-changes"]);
     // As a unit or a container has them.
     for (name, value) in [

@@ -3,6 +3,7 @@
 
 mod answerer;
 mod cleaner;
+mod desk;
 mod gate;
 mod joiner;
 mod leaver;

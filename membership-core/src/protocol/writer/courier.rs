@@ -19,7 +19,9 @@ use crate::{IntentId, MonoTime, SiloAddress, SiloStatus};
 
 /// The shortest time without a word after which a silo writes its change itself, besides a random
 /// wait that grows with the number of changes that waited.
-const SILENCE: Duration = Duration::from_millis(2 * 500 + 100);
+const SILENCE: Duration = REPEAT
+    .saturating_mul(2)
+    .saturating_add(Duration::from_millis(100));
 const SPREAD: Duration = Duration::from_secs(1);
 /// How much longer that wait may be for each change that waits.
 const PER_WAITING: Duration = Duration::from_millis(2);
@@ -183,7 +185,7 @@ impl Writer {
                 }
                 Standing::Refused if matches!(away.intent.action, Action::BecomeActive { .. }) => {
                     if let Some(away) = self.courier.away.remove(id) {
-                        self.courier.shared.remove(id);
+                        self.courier.forget(*id);
                         let answer = Answer::Refused(Refusal::NotContacted(Vec::new()));
                         outcomes.push(Outcome::Answered(away.intent, answer));
                     }

@@ -122,7 +122,9 @@ impl Writer {
             self.queue_for(ctx, Intent::new(id, Some(asked.by), action));
             return true;
         }
-        if !matches!(action, Action::Join(_)) {
+        // One dial for each process: a message must not make this silo dial again and again.
+        let is_looked_at = |n: &Newcomer| n.instance == instance;
+        if !matches!(action, Action::Join(_)) || self.desk.newcomers.values().any(is_looked_at) {
             return false;
         }
         let nonce = ctx.random();
@@ -199,6 +201,7 @@ impl Writer {
 
     /// Tells who asked for a change what has become of it. Returns true if somebody else did.
     pub(crate) fn answer_others(&mut self, ctx: &mut Ctx, id: IntentId, answer: &Answer) -> bool {
+        self.courier.forget(id);
         let Some(asked) = self.desk.asked.remove(&id) else {
             return false;
         };

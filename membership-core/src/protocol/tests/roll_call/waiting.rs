@@ -369,3 +369,25 @@ fn nobody_is_lost_at_the_moment_at_which_others_come_back() {
         "{took:?}: they came back after 300 ms"
     );
 }
+
+#[test]
+fn stale_silos_that_are_silent_do_not_end_the_calls() {
+    let rows = (1..=3).zip(actives([1, 2, 3])).map(led);
+    let joining = [4, 5, 6].map(|n| entry(silo(n), SiloStatus::Joining));
+    let mut c = Calling::with_rows(rows.chain(joining).collect()).crash([4, 5, 6]);
+    c.stale = silos([4, 5, 6]);
+    // The others are too unwell to judge, now.
+    for (by, of) in [2, 3]
+        .into_iter()
+        .flat_map(|by| [4, 5, 6].map(|of| (by, of)))
+    {
+        c.said.insert((silo(by), silo(of)), Finding::Unknown);
+    }
+    assert_eq!(c.lost([4, 5, 6]), silos([]));
+    pass_time(&mut c.ctx, secs(100));
+    let due = c.roll_call.is_due(&c.ctx, &silo(4), Expiry::Stale);
+    assert!(
+        due,
+        "although the view is the same, and none of them answers"
+    );
+}

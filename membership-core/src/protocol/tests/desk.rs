@@ -1,0 +1,130 @@
+//! Changes that others ask this silo to write: whose it takes, and what it says of them.
+
+use super::super::forward::{OwnChange, Standing};
+use super::super::io::LinkId;
+use super::super::writer::Writer;
+use super::*;
+use crate::intent::Action;
+use crate::{IntentId, Row};
+
+struct Desk {
+    ctx: Ctx,
+    writer: Writer,
+}
+
+impl Desk {
+    /// This silo and silo 2 are Active.
+    fn new() -> Self {
+        let mut ctx = ctx();
+        believe(&mut ctx, snapshot(5, actives([1, 2])));
+        Self {
+            ctx,
+            writer: Writer::default(),
+        }
+    }
+
+    /// A process at a silo's address asks; returns the nonce of the question to its address, if it is
+    /// dialled, and the answer.
+    fn ask(
+        &mut self,
+        by: SiloAddress,
+        proven: Option<InstanceId>,
+        id: u128,
+        change: OwnChange,
+    ) -> (Option<u64>, Standing) {
+        let changes = [(IntentId::new(id), change)];
+        let from = (LinkId(7), by);
+        self.writer
+            .on_forward(&mut self.ctx, from, proven, &changes, true);
+        let (mut nonce, mut standing) = (None, None);
+        for (_, message) in sent(&mut self.ctx) {
+            match message {
+                Message::Identify { nonce: asked } => nonce = Some(asked),
+                Message::Receipt { changes, .. } => standing = changes.first().map(|c| c.1),
+                other => panic!("{other:?}"),
+            }
+        }
+        (nonce, standing.unwrap())
+    }
+
+    fn waits(&self) -> usize {
+        self.writer.waiting()
+    }
+}
+
+/// The row of a newcomer.
+fn row(n: u8) -> OwnChange {
+    OwnChange::Join(Row::encode(entry(silo(n), SiloStatus::Joining)))
+}
+
+#[test]
+fn only_the_proven_sender_speaks_for_itself() {
+    let mut d = Desk::new();
+    let two = Some(instance(silo(2)));
+    assert_eq!(
+        d.ask(silo(2), None, 1, OwnChange::Leave).1,
+        Standing::Elsewhere
+    );
+    let stranger = Some(instance(silo(9)));
+    assert_eq!(
+        d.ask(silo(2), stranger, 2, OwnChange::Leave).1,
+        Standing::Elsewhere
+    );
+    assert_eq!(
+        d.ask(silo(2), two, 3, row(3)).1,
+        Standing::Elsewhere,
+        "the row of another silo"
+    );
+    assert_eq!(d.waits(), 0);
+    assert_eq!(
+        d.ask(silo(2), two, 4, OwnChange::Leave).1,
+        Standing::Waiting
+    );
+    assert_eq!(
+        d.ask(silo(2), two, 4, OwnChange::Leave).1,
+        Standing::Waiting,
+        "asked again"
+    );
+    assert_eq!(d.waits(), 1);
+    let own = d.writer.has(|a| matches!(a, Action::Leave { .. }));
+    assert!(!own, "it is not this silo's own");
+}
+
+#[test]
+fn a_newcomer_is_dialled_once_and_must_be_there() {
+    let mut d = Desk::new();
+    let three = instance(silo(3));
+    let (Some(nonce), standing) = d.ask(silo(3), Some(three), 1, row(3)) else {
+        panic!("it is not dialled");
+    };
+    assert_eq!((standing, d.waits()), (Standing::Waiting, 0));
+    let again = d.ask(silo(3), Some(three), 2, row(3));
+    assert_eq!(again, (None, Standing::Elsewhere), "no second dial");
+    assert!(!d.writer.on_identity(&mut d.ctx, nonce + 1, three));
+    // Another process is at that address.
+    assert!(d.writer.on_identity(&mut d.ctx, nonce, instance(silo(4))));
+    assert_eq!(d.waits(), 0);
+    let (Some(nonce), _) = d.ask(silo(3), Some(three), 3, row(3)) else {
+        panic!("it is not dialled");
+    };
+    assert!(d.writer.on_identity(&mut d.ctx, nonce, three));
+    assert_eq!(d.waits(), 1);
+}
+
+#[test]
+fn what_waits_is_given_back() {
+    let mut d = Desk::new();
+    let two = Some(instance(silo(2)));
+    assert_eq!(
+        d.ask(silo(2), two, 1, OwnChange::Leave).1,
+        Standing::Waiting
+    );
+    sent(&mut d.ctx);
+    d.writer.hand_back(&mut d.ctx);
+    let said = sent(&mut d.ctx);
+    let back = Message::Receipt {
+        changes: vec![(IntentId::new(1), Standing::Elsewhere)],
+        waiting: 0,
+    };
+    assert_eq!((said.len(), &said[0].1, d.waits()), (1, &back, 0));
+}
