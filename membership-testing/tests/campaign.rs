@@ -431,6 +431,8 @@ fn few_silos_hold_with_seeds_that_found_something() {
         (3, 40_001_105),
         (4, 40_000_958),
         (4, 40_001_793),
+        (5, 50_000_046),
+        (5, 50_001_215),
     ];
     for (silos, seed) in found {
         let options = CampaignOptions {

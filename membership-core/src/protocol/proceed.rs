@@ -349,8 +349,11 @@ impl Protocol {
         if let Some((version, table)) = withdrawn {
             self.ctx.tell(Notice::ViewWithdrawn { version, table });
         }
+        // A join that has failed, or that the application gave up, ends as failed: it is never told that
+        // it succeeded, though the commit under way makes the row Active.
         if let Some(view) = view
             && self.ctx.is_active()
+            && !self.joiner.is_failing()
             && !self.told_active
         {
             self.told_active = true;

@@ -10,7 +10,7 @@ use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, ProcessId};
 use membership_core::RECENT_COMMITS;
 use membership_core::protocol::{
-    DeclaredDead, Destination, Effect, Message, Notice, TableState, Termination,
+    DeclaredDead, Destination, Effect, JoinError, Message, Notice, TableState, Termination,
 };
 use membership_core::{SiloAddress, SiloStatus, Snapshot};
 
@@ -21,7 +21,8 @@ const TAKE_BACK: Duration = Duration::from_secs(15);
 /// was acknowledged and it stops) sends nothing more except one farewell to each peer, publishes
 /// nothing, and writes nothing. After [`Effect::Stop`] it has no effects at all. No silo stops as
 /// declared dead while its row is not Dead: the table must confirm the end. No silo stops because
-/// its join failed after it has been Active for long.
+/// its join failed after its application was told that it is Active, or, unless the application
+/// gave the join up, after it has been Active for long.
 #[derive(Clone, Debug, Default)]
 pub struct Silence {
     /// The silo and the version of each join, and the last state of the table that the process
@@ -41,6 +42,7 @@ pub struct Silence {
     farewells: BTreeSet<(ProcessId, SocketAddr)>,
     /// When each process first published itself as Active.
     active: BTreeMap<ProcessId, VirtualTime>,
+    told_active: BTreeSet<ProcessId>,
 }
 
 impl Silence {
@@ -182,7 +184,16 @@ impl Check for Silence {
             Fact::Effect {
                 process,
                 effect: Effect::Stop(Termination::JoinFailed(why)),
-            } if self.has_joined(*process, truth) => {
+            } if self.told_active.contains(process) => {
+                let name = truth.process_name(*process);
+                return Err(format!(
+                    "{name} was told that it is Active, and then that its join failed: {why}"
+                ));
+            }
+            Fact::Effect {
+                process,
+                effect: Effect::Stop(Termination::JoinFailed(why)),
+            } if !matches!(why, JoinError::Stopped) && self.has_joined(*process, truth) => {
                 let name = truth.process_name(*process);
                 return Err(format!(
                     "{name} has been Active for long and stops because its join failed: {why}"
@@ -201,6 +212,9 @@ impl Check for Silence {
                 match effect {
                     Effect::Tell(Notice::Table(TableState::Changed(_))) => {
                         self.detached.insert(*process);
+                    }
+                    Effect::Tell(Notice::Active { .. }) => {
+                        self.told_active.insert(*process);
                     }
                     Effect::Tell(Notice::Joining { silo, version }) => {
                         self.joined.insert(*process, (*silo, *version, None));

@@ -15,7 +15,8 @@ const FEW: usize = 2;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// P14: an Active silo that is alone in being unreachable blocks joins for at most 3 failure windows
-/// and 3 heartbeat periods.
+/// and 3 heartbeat periods, and as much longer as the timeouts of two probes have grown where
+/// messages were slow.
 ///
 /// A silo is alone in being unreachable if no other Active silo, and not the joining one, reaches
 /// it, and all of them reach each other; and so do the other Joining silos, if at most two are Active. A silo that pauses again and again, so that it never runs
@@ -97,7 +98,7 @@ impl BlockedJoins {
             return Ok(());
         };
         let now = truth.now;
-        let most = truth.longest(Self::at_most(&truth.config));
+        let most = truth.longest(Self::at_most(&truth.config) + truth.grown_timeout() * 2);
         for (joiner, since) in &self.joining {
             for waited in [truth.config.probe_timeout(), most] {
                 let from = truth.ago(waited);

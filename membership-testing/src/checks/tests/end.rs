@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::super::*;
 use super::stage::*;
 use crate::fake::tampered_cluster;
-use membership_core::protocol::{Destination, Termination};
+use membership_core::protocol::{Destination, JoinError, Notice, Termination};
 use membership_core::{
     ClusterKey, CommitOutcome, Conflict, InstanceId, SharedSettings, TableId, WallTime,
 };
@@ -229,36 +229,31 @@ fn p4_detects_a_silo_that_stops_as_dead_without_being_dead() {
 fn p4_detects_an_active_silo_that_stops_because_its_join_failed() {
     let mut stage = Stage::with(2);
     let mut check = Silence::default();
-    let stops = |stage: &Stage, check: &mut Silence| {
-        let effect = Effect::Stop(Termination::JoinFailed(
-            membership_core::protocol::JoinError::Stopped,
-        ));
+    let look = |stage: &Stage, check: &mut Silence, effect: &Effect| {
         check.observe(
             &Fact::Effect {
                 process: ProcessId(1),
-                effect: &effect,
+                effect,
             },
             &stage.truth,
         )
     };
+    let failed = Effect::Stop(Termination::JoinFailed(JoinError::NoClusterKey));
+    let given_up = Effect::Stop(Termination::JoinFailed(JoinError::Stopped));
     let publish = Effect::Publish(ClusterView::new(stage.table.clone()));
-    check
-        .observe(
-            &Fact::Effect {
-                process: ProcessId(1),
-                effect: &publish,
-            },
-            &stage.truth,
-        )
-        .unwrap();
+    look(&stage, &mut check, &publish).unwrap();
     stage.truth.now += S(12);
-    stops(&stage, &mut check.clone()).unwrap();
+    look(&stage, &mut check.clone(), &failed).unwrap();
     stage.truth.now += S(12);
-    assert!(
-        stops(&stage, &mut check.clone())
-            .unwrap_err()
-            .contains("its join failed")
-    );
+    let found = look(&stage, &mut check.clone(), &failed).unwrap_err();
+    assert!(found.contains("its join failed"));
+    // The application gave the join up before it was told of the success.
+    look(&stage, &mut check.clone(), &given_up).unwrap();
+    let mut told = check.clone();
+    let tell = Effect::Tell(Notice::Active { version: 2 });
+    look(&stage, &mut told, &tell).unwrap();
+    let found = look(&stage, &mut told, &given_up).unwrap_err();
+    assert!(found.contains("was told that it is Active"));
     stage.truth.records[1].paused.set(true, stage.truth.now);
-    stops(&stage, &mut check).unwrap();
+    look(&stage, &mut check, &failed).unwrap();
 }
