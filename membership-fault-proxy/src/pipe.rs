@@ -98,7 +98,8 @@ impl Drop for Connection<'_> {
 /// that its client is gone, so that its answer shows when the request has been carried out.
 pub(crate) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Option<SocketAddr>) {
     // Where the owner of the socket is unknown, every connection counts as a client's.
-    let link = socket_owner::held_here(&client) == Some(false);
+    let others = shared.state().other_processes;
+    let link = !others && socket_owner::held_here(&client) == Some(false);
     let (epoch, away, id) = shared.change(|state| {
         (
             state.epoch(link),

@@ -165,6 +165,12 @@ impl Proxy {
             .change(|state| state.monitoring = Some(is_monitoring));
     }
 
+    /// From now on new connections of other processes are clients', too: for tests of a program,
+    /// and servers without links between them.
+    pub fn serve_other_processes(&self) {
+        self.0.shared.change(|state| state.other_processes = true);
+    }
+
     /// Waits until every request is answered, at most this long. Returns whether that is so.
     /// Requests of clients that are gone count too: once this returns true, nothing arrives late.
     pub async fn settled(&self, at_most: Duration) -> bool {

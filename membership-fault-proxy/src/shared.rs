@@ -21,6 +21,8 @@ pub(crate) struct State {
     pub delays: (Duration, Duration),
     /// Recognizes the client's own monitoring by the first bytes of a connection.
     pub monitoring: Option<fn(&[u8]) -> bool>,
+    /// Whether the connections of other processes are clients', too.
+    pub other_processes: bool,
     /// Whether the servers send records unrequested after a handshake, once it is known.
     pub tickets: Option<bool>,
     /// How many pieces of exchanges are held now.

@@ -10,6 +10,10 @@
     reason = "helpers of tests"
 )]
 
+#[cfg(feature = "redis")]
+#[allow(dead_code, reason = "the tests of a silo's own server use all of it")]
+#[path = "../http/client.rs"]
+mod client;
 #[allow(
     dead_code,
     reason = "a build without a store in a network uses nothing of it"
@@ -27,6 +31,9 @@ mod leader;
     reason = "a build without a store in a network uses nothing of it"
 )]
 mod outages;
+/// What the program shows, over one of the stores.
+#[cfg(feature = "redis")]
+mod program;
 mod scenarios;
 #[allow(
     dead_code,

@@ -1,7 +1,7 @@
 //! A real server for one test: clusters in it, and the faults that a test can cause.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use membership_testbed::{How, Kind, LaunchError, Options, Server};
@@ -60,6 +60,10 @@ impl Store {
 
     pub fn kind(&self) -> Kind {
         self.server.kind()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
     }
 
     /// A cluster in it.
