@@ -433,6 +433,7 @@ fn few_silos_hold_with_seeds_that_found_something() {
         (4, 40_001_793),
         (5, 50_000_046),
         (5, 50_001_215),
+        (5, 50_004_959),
     ];
     for (silos, seed) in found {
         let options = CampaignOptions {

@@ -27,6 +27,14 @@ const SPREAD: Duration = Duration::from_secs(1);
 const PER_WAITING: Duration = Duration::from_millis(2);
 /// How long a silo that sent a change back is not asked again.
 const AVOIDED: Duration = Duration::from_secs(1);
+/// How long, and for up to as long again, a change waits for the silo that was asked to write it,
+/// whatever that one says: it may lie.
+const LONGEST: Duration = SPREAD.saturating_mul(LONGEST_PER_SPREAD);
+const LONGEST_PER_SPREAD: u32 = 20;
+/// A silo whose activation has been refused for this long writes it itself: the other one may judge by
+/// another clock which votes are fresh, and so whom a newcomer need not reach; or it lies. In a
+/// cluster that starts, some are refused again and again for seconds, because the view moves.
+const REFUSED: Duration = Duration::from_secs(10);
 /// How long after the word that a change is written its commit is waited for as news, before the
 /// table is read.
 const NEWS: Duration = Duration::from_millis(300);
@@ -39,6 +47,8 @@ struct Away {
     /// When something was last heard of it, or it was sent.
     heard: MonoTime,
     patience: Duration,
+    /// When it waits no longer, whatever is heard.
+    until: MonoTime,
     /// The version that is said to have it, and when that was said.
     written: Option<(u64, MonoTime)>,
 }
@@ -51,6 +61,8 @@ pub(super) struct Courier {
     /// Changes that this silo writes itself.
     direct: BTreeSet<IntentId>,
     avoided: BTreeMap<SiloAddress, MonoTime>,
+    /// When the first activation of this silo was refused.
+    refused: Option<MonoTime>,
     /// The version of the announced view whose version row was last asked for.
     looked_at: u64,
 }
@@ -103,12 +115,15 @@ impl Writer {
         }
         let contended = self.conflicts.are_recent();
         let courier = &self.courier;
+        let refused = courier.refused.map(|at| ctx.mono().since(at));
         let goes = |intent: &Intent| {
             intent.author == Some(ctx.me)
                 && !courier.direct.contains(&intent.id)
                 && match &intent.action {
                     Action::Join(_) => true,
-                    Action::BecomeActive { contacted, .. } => contacted.len() <= MAX_NAMED,
+                    Action::BecomeActive { contacted, .. } => {
+                        contacted.len() <= MAX_NAMED && refused.is_none_or(|time| time < REFUSED)
+                    }
                     Action::BeginShutdown { .. } | Action::Leave { .. } => contended,
                     _ => false,
                 }
@@ -121,7 +136,10 @@ impl Writer {
         };
         let taken = self.queue.take(goes);
         let now = ctx.mono();
-        let patience = SILENCE + ctx.jitter(SPREAD);
+        let jitter = ctx.jitter(SPREAD);
+        let patience = SILENCE + jitter;
+        // Spread over as long again.
+        let until = now + LONGEST + jitter.saturating_mul(LONGEST_PER_SPREAD);
         let mut changes = Vec::with_capacity(taken.len());
         for (intent, submitted) in taken {
             if let Some(change) = OwnChange::of(&intent.action) {
@@ -133,6 +151,7 @@ impl Writer {
                     to,
                     heard: now,
                     patience,
+                    until,
                     written: None,
                 };
                 self.courier.away.insert(away.intent.id, away);
@@ -146,7 +165,7 @@ impl Writer {
         let next = self.courier.away.values().map(|a| {
             let news = a.written.map(|(_, at)| at + NEWS);
             let news = news.filter(|at| *at > ctx.mono());
-            news.unwrap_or(a.heard + a.patience)
+            news.unwrap_or(a.heard + a.patience).min(a.until)
         });
         match next.min() {
             Some(at) => ctx.timers.set(Timer::Courier, at.max(ctx.mono())),
@@ -186,6 +205,7 @@ impl Writer {
                 Standing::Refused if matches!(away.intent.action, Action::BecomeActive { .. }) => {
                     if let Some(away) = self.courier.away.remove(id) {
                         self.courier.forget(*id);
+                        self.courier.refused.get_or_insert(now);
                         let answer = Answer::Refused(Refusal::NotContacted(Vec::new()));
                         outcomes.push(Outcome::Answered(away.intent, answer));
                     }
@@ -215,7 +235,7 @@ impl Writer {
     /// Takes back what nothing was heard of for too long.
     pub(crate) fn on_courier_timer(&mut self, ctx: &mut Ctx) {
         let now = ctx.mono();
-        let silent = |a: &&Away| now.since(a.heard) >= a.patience;
+        let silent = |a: &&Away| now >= a.until || now.since(a.heard) >= a.patience;
         let late = self.courier.away.values().filter(silent);
         let late: Vec<(IntentId, SiloAddress)> = late.map(|a| (a.intent.id, a.to)).collect();
         for (id, to) in late {
