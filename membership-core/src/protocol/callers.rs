@@ -1,17 +1,32 @@
 //! Silos that asked to be dialled before this silo has read their rows. A message alone makes no
 //! silo dial anybody: the address must be in the row of the process that asks.
+//!
+//! Where one silo writes for many ([`scribe`](crate::hooks::ProtocolVariant::scribe)), hundreds join
+//! within a second, and each is asked by all that start with it. The row may then be in a view that
+//! another silo announced: a member that lies can make this silo dial so many addresses a second.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::context::Ctx;
 use super::message::Message;
-use crate::{InstanceId, MonoTime, SiloAddress};
+use crate::{InstanceId, MembershipEntry, MonoTime, SiloAddress, SiloStatus};
 
 /// How many are remembered; the oldest is forgotten first. They ask again.
 const MOST: usize = 64;
 
+/// How many addresses that are not confirmed are dialled within [`PERIOD`].
+const UNCONFIRMED: u32 = 256;
+const PERIOD: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
-pub(super) struct Callers(BTreeMap<SiloAddress, Caller>);
+pub(super) struct Callers {
+    held: BTreeMap<SiloAddress, Caller>,
+    /// When the first of these unconfirmed addresses was dialled.
+    unconfirmed: (MonoTime, u32),
+    /// The version of the view in which they were last looked for.
+    seen: u64,
+}
 
 #[derive(Debug)]
 struct Caller {
@@ -34,27 +49,51 @@ impl Callers {
             nonce,
         };
         // One process has one address.
-        self.0.retain(|_, held| held.instance != instance);
-        self.0.insert(silo, caller);
-        if self.0.len() > MOST {
-            let oldest = self.0.iter().min_by_key(|(_, caller)| caller.at);
+        self.held.retain(|_, held| held.instance != instance);
+        self.held.insert(silo, caller);
+        if self.held.len() > MOST {
+            let oldest = self.held.iter().min_by_key(|(_, caller)| caller.at);
             if let Some(silo) = oldest.map(|(silo, _)| *silo) {
-                self.0.remove(&silo);
+                self.held.remove(&silo);
             }
+        }
+    }
+
+    /// Dials those whose rows have been announced since.
+    pub(super) fn follow(&mut self, ctx: &mut Ctx) {
+        if ctx.variant.scribe && ctx.version() != self.seen && !self.held.is_empty() {
+            self.dial(ctx);
         }
     }
 
     /// Dials those whose rows this silo has read since.
     pub(super) fn dial(&mut self, ctx: &mut Ctx) {
-        let patience = ctx.config.probe_period;
-        self.0.retain(|silo, caller| {
+        let (now, patience) = (ctx.mono(), ctx.config.probe_period);
+        self.seen = ctx.version();
+        let unconfirmed = &mut self.unconfirmed;
+        if now.since(unconfirmed.0) >= PERIOD {
+            *unconfirmed = (now, 0);
+        }
+        self.held.retain(|silo, caller| {
             if ctx.is_member(silo, caller.instance) {
                 ctx.dial_back(*silo, caller.nonce);
                 return false;
             }
-            ctx.mono().since(caller.at) < patience
+            if unconfirmed.1 < UNCONFIRMED && is_announced(ctx, silo, caller.instance) {
+                unconfirmed.1 += 1;
+                ctx.dial_back(*silo, caller.nonce);
+                return false;
+            }
+            now.since(caller.at) < patience
         });
     }
+}
+
+/// Whether another silo has announced this row, where that is enough.
+fn is_announced(ctx: &Ctx, silo: &SiloAddress, instance: InstanceId) -> bool {
+    let row = ctx.view.as_ref().and_then(|view| view.get(silo));
+    let lives = |e: &MembershipEntry| e.instance_id == instance && e.status != SiloStatus::Dead;
+    ctx.variant.scribe && row.is_some_and(lives)
 }
 
 impl Ctx {

@@ -125,19 +125,27 @@ impl Contacts {
             .is_some_and(|c| !c.answers && ctx.mono().since(c.since) >= ctx.failure_window())
     }
 
-    /// Finds out whom this silo must reach, if the view has moved.
-    pub(crate) fn follow(&mut self, ctx: &Ctx) {
+    /// Finds out whom this silo must reach, if the view has moved. Returns whether that is somebody
+    /// whom it has not tried to reach.
+    pub(crate) fn follow(&mut self, ctx: &Ctx) -> bool {
         let Some(limit) = ctx.variant.full_check_limit else {
-            return;
+            return false;
         };
         let version = ctx.base_version();
         if let Some(view) = &ctx.base
             && self.set.as_ref().is_none_or(|(at, _)| *at != version)
         {
             let set = check_set(&view.snapshot().rows, &ctx.me, limit);
+            let is_new = |silo: &SiloAddress| !self.all.contains_key(silo);
+            let anybody = match &set {
+                Some(set) => set.iter().any(is_new),
+                None => ctx.members.active.iter().any(is_new),
+            };
             self.set = Some((version, set));
             self.missing = None;
+            return anybody;
         }
+        false
     }
 
     /// Whether this silo is one of those that a joining one contacts.

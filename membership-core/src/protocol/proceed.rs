@@ -42,6 +42,7 @@ impl Protocol {
                 self.retarget();
                 self.callers.dial(&mut self.ctx);
             }
+            self.callers.follow(&mut self.ctx);
             if !self.pump() {
                 break;
             }
@@ -70,7 +71,9 @@ impl Protocol {
         self.call_the_roll(&input);
         self.confirm_before_judging();
         if self.joiner.is_joining() {
-            self.joiner.contacts.follow(&self.ctx);
+            if self.joiner.contacts.follow(&self.ctx) {
+                self.joiner.contact_soon(&mut self.ctx);
+            }
             let passed = PassedOver {
                 stale: &self.stale,
                 beats: &self.last_heartbeats,

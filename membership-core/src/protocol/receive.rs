@@ -191,6 +191,9 @@ impl Protocol {
                 } else {
                     self.callers
                         .hold(self.ctx.mono(), from, header.instance, *nonce);
+                    if self.ctx.variant.scribe {
+                        self.callers.dial(&mut self.ctx);
+                    }
                 }
             }
             Message::DialBack { nonce } => {

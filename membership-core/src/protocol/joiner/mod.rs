@@ -27,6 +27,9 @@ use crate::{
 /// be contacted first.
 const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
 
+/// How long after a view has added silos they are contacted.
+const SOON: Duration = Duration::from_millis(50);
+
 /// The time that the own advertised address has at least to lead to this process.
 pub(crate) const MEETING: Duration = Duration::from_secs(3);
 
@@ -398,6 +401,14 @@ impl Joiner {
             _ => {}
         }
         Step::Nothing
+    }
+
+    /// Tries to reach whom the last view has added, together with whom the next ones add.
+    pub(crate) fn contact_soon(&self, ctx: &mut Ctx) {
+        let at = ctx.mono() + SOON;
+        if self.stage == Stage::Contact && ctx.timers.at(Timer::Join).is_none_or(|t| t > at) {
+            ctx.timers.set(Timer::Join, at);
+        }
     }
 
     /// Called before anything is written: becomes Active when no contact is missing, and withdraws
