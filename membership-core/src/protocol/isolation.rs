@@ -4,7 +4,8 @@
 //! It looks for a reason only while silos are Joining, or votes against it are fresh, and no member
 //! has probed it for a failure window. Then it leaves if
 //!
-//! * its own advertised address does not lead back to it, or
+//! * its own advertised address does not lead back to it, though another silo answers it (or no other
+//!   one is left that could): where nobody answers anybody, all would leave because of one outage; or
 //! * Joining silos have challenged it after a roll call in which more than half of all did not reach
 //!   it and nobody did. (Its own address may lead back to it within its host.)
 
@@ -63,12 +64,13 @@ impl Isolation {
     }
 
     /// Looks whether this silo can be reached; returns why not. `probed` = when a member last probed
-    /// it.
+    /// it, `heard` = when a member last answered it.
     pub(crate) fn look(
         &mut self,
         ctx: &mut Ctx,
         stale: &BTreeSet<SiloAddress>,
         probed: Option<MonoTime>,
+        heard: Option<MonoTime>,
     ) -> Option<Unreachability> {
         let (now, window) = (ctx.mono(), ctx.failure_window());
         let recent = |at: MonoTime| now.since(at) < window;
@@ -88,6 +90,12 @@ impl Isolation {
         let accusers = outvoters(ctx, stale, &ctx.me, window);
         if !accusers.is_empty() {
             return Some(Unreachability::Outvoted { accusers });
+        }
+        // Whoever hears nobody either is voted out by the others, if they reach each other.
+        let other = |s: &SiloAddress| *s != ctx.me && !stale.contains(s);
+        if !heard.is_some_and(recent) && ctx.members.active.iter().any(other) {
+            self.dialling = None;
+            return None;
         }
         self.dial(ctx, window)
     }

@@ -399,7 +399,10 @@ impl Protocol {
         self.judge_staleness();
         self.reach.look(&mut self.ctx, &self.prober);
         let probed = self.monitor.last_probe_received();
-        if let Some(why) = self.isolation.look(&mut self.ctx, &self.stale, probed) {
+        let why = self
+            .isolation
+            .look(&mut self.ctx, &self.stale, probed, last);
+        if let Some(why) = why {
             self.leaver.give_up(&mut self.ctx, &mut self.writer, why);
         }
     }

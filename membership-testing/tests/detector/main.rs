@@ -14,6 +14,7 @@
 
 mod crashes;
 mod few;
+mod joins;
 mod losses;
 mod partitions;
 mod reach;

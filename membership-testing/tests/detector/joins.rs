@@ -1,0 +1,41 @@
+//! A silo is Joining while others have a fault: it is kept out by nobody who answers, and its join
+//! ends nobody.
+
+use crate::stage::{Outcome, S, Stage, for_each};
+use membership_core::SiloStatus;
+use membership_testing::{Cluster, ProcessId};
+
+fn is(cluster: &Cluster, silo: ProcessId, status: SiloStatus) -> bool {
+    cluster.row(silo).is_some_and(|e| e.status == status)
+}
+
+/// Nobody can dial anybody for a while, not even the own address: all addresses lead through one
+/// machine that is down. Each silo has a reason to look at its own: others challenge it, or join.
+fn no_address_leads_anywhere(seed: u64, (silos, starts): (usize, usize)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let all = stage.silos.clone();
+    let joiners = stage.cluster.start(starts);
+    let join = |c: &Cluster| joiners.iter().all(|id| is(c, *id, SiloStatus::Joining));
+    stage.cluster.run_until(S(10), join)?;
+    for silo in all.iter().chain(&joiners) {
+        stage.cluster.lose_listener(*silo);
+    }
+    let time = stage.cluster.rng().between(S(10), S(60));
+    stage.cluster.run_for(time)?;
+    println!(
+        "seed {seed}: {} of {silos} ended in {time:.1?}",
+        stage.lost(&all).len()
+    );
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn nobody_leaves_where_no_address_leads_anywhere() {
+    let mut cases = Vec::new();
+    for silos in [2, 3, 5, 30] {
+        for starts in [0, 1] {
+            cases.push((silos, starts));
+        }
+    }
+    for_each(&cases, 0..5, no_address_leads_anywhere);
+}
