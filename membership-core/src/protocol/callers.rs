@@ -1,9 +1,10 @@
 //! Silos that asked to be dialled before this silo has read their rows. A message alone makes no
-//! silo dial anybody: the address must be in the row of the process that asks.
-//!
-//! Where one silo writes for many ([`scribe`](crate::hooks::ProtocolVariant::scribe)), hundreds join
-//! within a second, and each is asked by all that start with it. The row may then be in a view that
-//! another silo announced: a member that lies can make this silo dial so many addresses a second.
+//! silo dial anybody: the address must be in the row of the process that asks, as the table has it or,
+//! while the table does not answer, as another member announced it. Otherwise one silo that has lost
+//! the table, and answers all others, would keep everybody from joining. Announced rows count as well
+//! where one silo writes for many ([`scribe`](crate::hooks::ProtocolVariant::scribe)): hundreds join
+//! within a second, and each is asked by all that start with it. A member that lies can make this silo
+//! dial so many addresses a second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl Callers {
 
     /// Dials those whose rows have been announced since.
     pub(super) fn follow(&mut self, ctx: &mut Ctx) {
-        if ctx.variant.scribe && ctx.version() != self.seen && !self.held.is_empty() {
+        if ctx.version() != self.seen && !self.held.is_empty() && trusts_announced_rows(ctx) {
             self.dial(ctx);
         }
     }
@@ -89,11 +90,15 @@ impl Callers {
     }
 }
 
+fn trusts_announced_rows(ctx: &Ctx) -> bool {
+    ctx.variant.scribe || ctx.table.failing_since.is_some()
+}
+
 /// Whether another silo has announced this row, where that is enough.
 fn is_announced(ctx: &Ctx, silo: &SiloAddress, instance: InstanceId) -> bool {
     let row = ctx.view.as_ref().and_then(|view| view.get(silo));
     let lives = |e: &MembershipEntry| e.instance_id == instance && e.status != SiloStatus::Dead;
-    ctx.variant.scribe && row.is_some_and(lives)
+    trusts_announced_rows(ctx) && row.is_some_and(lives)
 }
 
 impl Ctx {

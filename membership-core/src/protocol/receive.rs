@@ -191,9 +191,7 @@ impl Protocol {
                 } else {
                     self.callers
                         .hold(self.ctx.mono(), from, header.instance, *nonce);
-                    if self.ctx.variant.scribe {
-                        self.callers.dial(&mut self.ctx);
-                    }
+                    self.callers.dial(&mut self.ctx);
                 }
             }
             Message::DialBack { nonce } => {

@@ -1,8 +1,8 @@
 //! A silo is Joining while others have a fault: it is kept out by nobody who answers, and its join
 //! ends nobody.
 
-use crate::stage::{Outcome, S, Stage, for_each};
-use membership_core::SiloStatus;
+use crate::stage::{Outcome, S, Stage, for_each, require};
+use membership_core::{Config, Preset, SiloStatus};
 use membership_testing::{Cluster, ProcessId};
 
 fn is(cluster: &Cluster, silo: ProcessId, status: SiloStatus) -> bool {
@@ -38,4 +38,39 @@ fn nobody_leaves_where_no_address_leads_anywhere() {
         }
     }
     for_each(&cases, 0..5, no_address_leads_anywhere);
+}
+
+/// One silo has lost the table, and answers all others. A silo that starts is kept out no longer than
+/// the one needs to find out.
+fn a_silo_has_lost_the_table(seed: u64, (silos, preset): (usize, Preset)) -> Outcome {
+    let config = Config::preset(preset);
+    let most = config.table_call_timeout + config.probe_period * 2;
+    let mut stage = Stage::set_as(seed, silos, |builder| builder.config(config))?;
+    let all = stage.silos.clone();
+    let one = stage.draw(1)[0];
+    stage.cluster.cut_from_table(one, true);
+    let before = stage.cluster.rng().between(S(0), S(60));
+    stage.cluster.run_for(before)?;
+    let joiner = stage.cluster.start(1)[0];
+    let from = stage.cluster.now();
+    let active = |c: &Cluster| is(c, joiner, SiloStatus::Active);
+    let joined = stage.cluster.run_until(S(400), active)?;
+    let took = stage.cluster.now() - from;
+    println!("seed {seed}: {silos} {preset:?}: joined: {joined}, after {took:.1?}");
+    require!(
+        joined && took <= most,
+        "the joiner needed {took:.1?}, more than {most:.1?}"
+    );
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn a_silo_that_has_lost_the_table_keeps_nobody_out() {
+    let mut cases = Vec::new();
+    for silos in [2, 5, 30] {
+        for preset in [Preset::Local, Preset::Lan, Preset::Wan] {
+            cases.push((silos, preset));
+        }
+    }
+    for_each(&cases, 0..5, a_silo_has_lost_the_table);
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use membership_core::protocol::{Effect, Message};
 use membership_core::{SiloAddress, SiloStatus};
 use membership_testing::checks::{self, Check, Fact};
-use membership_testing::{Cluster, GroundTruth, ProcessId, VirtualTime};
+use membership_testing::{Builder, Cluster, GroundTruth, ProcessId, VirtualTime};
 
 pub const S: fn(u64) -> Duration = Duration::from_secs;
 pub const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -149,10 +149,19 @@ pub struct Stage {
 impl Stage {
     /// A cluster whose silos have all joined and have been quiet for a minute.
     pub fn set(seed: u64, silos: usize) -> Result<Self, Box<dyn Error>> {
+        Self::set_as(seed, silos, |builder| builder)
+    }
+
+    /// The same, of a cluster that is built in this way.
+    pub fn set_as(
+        seed: u64,
+        silos: usize,
+        with: impl FnOnce(Builder) -> Builder,
+    ) -> Result<Self, Box<dyn Error>> {
         let seen = Rc::new(RefCell::new(Seen::default()));
         let mut all = checks::all();
         all.push(Box::new(Watch(seen.clone())));
-        let mut cluster = Cluster::builder().seed(seed).checks(all).build()?;
+        let mut cluster = with(Cluster::builder().seed(seed).checks(all)).build()?;
         // A few at a time, because no scenario is about joins of many.
         let mut left = silos;
         while left > 0 {

@@ -1,6 +1,7 @@
 //! The spread of views, and limits on what unknown senders can cause.
 
 use super::super::LinkId;
+use super::super::callers::Callers;
 use super::super::disseminator::{Call, Disseminator};
 use super::super::gate;
 use super::super::message::{Header, PROTOCOL_VERSION};
@@ -218,4 +219,33 @@ fn a_commit_and_a_farewell_are_sent_once_to_each_alive_silo() {
     assert_eq!(to, [silo(2), silo(3)]);
     machine.farewell(&mut ctx, 5, None);
     assert_eq!(sent(&mut ctx).len(), 2);
+}
+
+#[test]
+fn an_announced_row_may_be_dialled_only_while_the_table_is_away() {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2])));
+    let mut rows = actives([1, 2]);
+    rows.push(entry(silo(3), SiloStatus::Joining));
+    assert_eq!(announce(&mut ctx, snapshot(6, rows)), Hearing::Announced);
+    let dialled = |ctx: &mut Ctx, caller: u8, process: u8| {
+        let mut callers = Callers::default();
+        callers.hold(ctx.mono(), silo(caller), instance(silo(process)), 9);
+        callers.dial(ctx);
+        sent(ctx).len()
+    };
+    assert_eq!(dialled(&mut ctx, 3, 3), 0);
+    ctx.table.failing_since = Some(ctx.now.mono);
+    assert_eq!(dialled(&mut ctx, 3, 3), 1);
+    assert_eq!(dialled(&mut ctx, 3, 4), 0, "another process");
+    assert_eq!(dialled(&mut ctx, 4, 4), 0, "no row");
+    let mut callers = Callers::default();
+    for _ in 0..300 {
+        callers.hold(ctx.mono(), silo(3), instance(silo(3)), 9);
+        callers.dial(&mut ctx);
+    }
+    assert_eq!(sent(&mut ctx).len(), 256, "so many a second");
+    pass_time(&mut ctx, secs(1));
+    callers.dial(&mut ctx);
+    assert_eq!(sent(&mut ctx).len(), 1);
 }
