@@ -126,6 +126,8 @@ pub struct GroundTruth {
     pub owners: BTreeMap<SiloAddress, ProcessId>,
     /// Messages were lost at random, or took longer than the default latency.
     pub rough_network: Interval,
+    /// The share of messages that arrive twice now.
+    pub twice: f64,
     /// Some pair of hosts could not reach each other reliably.
     pub any_block: Interval,
     /// The longest latency of a message, each with the time from which it applied.
@@ -171,6 +173,7 @@ impl GroundTruth {
             records: Vec::new(),
             owners: BTreeMap::new(),
             rough_network: Interval::default(),
+            twice: 0.0,
             any_block: Interval::default(),
             latencies: Vec::new(),
             network_down: Interval::default(),

@@ -22,6 +22,8 @@ use crate::{MonoTime, SiloAddress, SiloStatus};
 
 /// Maximum number of suspects that this silo probes for calls at a time; others are *unknown*.
 const MAX_CASES: usize = 1_024;
+/// Maximum number of first answers that wait for what is found within a moment.
+const MAX_FIRST: usize = 256;
 /// Maximum number of callers that wait for the same suspect.
 const MAX_CALLERS: usize = 32;
 
@@ -66,6 +68,20 @@ pub(crate) struct Answerer {
     to_tell: Vec<(Caller, u64, SiloAddress, Finding)>,
     /// When they are sent.
     tell_at: Option<MonoTime>,
+    /// First answers to calls for which suspects are probed just now: what is found within a moment
+    /// goes along.
+    first: Vec<First>,
+    /// When the oldest of them is sent.
+    first_at: Option<MonoTime>,
+}
+
+/// What is known at once.
+#[derive(Debug)]
+struct First {
+    to: (LinkId, SiloAddress),
+    call: u64,
+    findings: Vec<(SiloAddress, Finding)>,
+    missed: Vec<SiloAddress>,
 }
 
 impl Answerer {
@@ -100,7 +116,7 @@ impl Answerer {
         if caller.is_some_and(|(_, by)| !self.allowance.take(now, by, silos)) {
             return;
         }
-        let mut findings = Vec::new();
+        let (mut findings, mut probes) = (Vec::new(), false);
         let me = ctx.me;
         for (silo, silent_ms) in suspects.iter().take(MAX_NAMED).filter(|(s, _)| *s != me) {
             let silent = Duration::from_millis(*silent_ms);
@@ -150,6 +166,7 @@ impl Answerer {
             let nonce = ctx.probe_nonce();
             ctx.expense.add(now, &ctx.config);
             ctx.send_to(*silo, Message::Probe { nonce });
+            probes = true;
             self.cases.insert(
                 *silo,
                 Case {
@@ -164,23 +181,30 @@ impl Answerer {
                 },
             );
         }
-        self.arm(ctx);
         let Some((link, silo)) = caller else {
             let own = findings.into_iter().map(|(s, f)| (call, s, f));
             self.own.extend(own);
-            return;
+            return self.arm(ctx);
         };
         let missed = prober
             .missed()
             .filter(|s| !suspects.iter().any(|(named, _)| named == s) && *s != silo)
             .take(MAX_NAMED)
             .collect();
-        let answer = Message::RollAnswer {
-            call,
-            findings,
-            missed,
-        };
-        ctx.reply(link, silo, answer);
+        let to = (link, silo);
+        if probes && self.first.len() < MAX_FIRST {
+            self.first.push(First {
+                to,
+                call,
+                findings,
+                missed,
+            });
+            let soon = now + ctx.probe_timeout() / 64;
+            self.first_at.get_or_insert(soon);
+        } else {
+            reply(ctx, to, call, findings, missed);
+        }
+        self.arm(ctx);
     }
 
     /// Remembers who was told *failed*: a later answer of the suspect is told to them, too. What the
@@ -356,6 +380,9 @@ impl Answerer {
         for silo in over {
             self.fail(ctx, prober, silo, judge);
         }
+        if self.first_at.is_some_and(|at| at <= now) {
+            self.begin_answers(ctx);
+        }
         if ended || self.tell_at.is_some_and(|at| at <= now) {
             self.flush(ctx);
         }
@@ -383,7 +410,30 @@ impl Answerer {
         }
     }
 
+    /// Sends the first answers, with what was found since.
+    fn begin_answers(&mut self, ctx: &mut Ctx) {
+        self.first_at = None;
+        for mut first in std::mem::take(&mut self.first) {
+            let same = |(caller, call, ..): &(Caller, u64, SiloAddress, Finding)| {
+                (*caller, *call) == (Some(first.to), first.call)
+            };
+            let (found, rest) = std::mem::take(&mut self.to_tell)
+                .into_iter()
+                .partition::<Vec<_>, _>(same);
+            self.to_tell = rest;
+            for (_, _, silo, finding) in found {
+                first.findings.retain(|(named, _)| *named != silo);
+                first.findings.push((silo, finding));
+            }
+            reply(ctx, first.to, first.call, first.findings, first.missed);
+        }
+        if self.to_tell.is_empty() {
+            self.tell_at = None;
+        }
+    }
+
     fn flush(&mut self, ctx: &mut Ctx) {
+        self.begin_answers(ctx);
         self.tell_at = None;
         let mut all = std::mem::take(&mut self.to_tell);
         while let Some((caller, call, ..)) = all.first().copied() {
@@ -398,14 +448,7 @@ impl Answerer {
                 None => self
                     .own
                     .extend(findings.map(|(silo, finding)| (call, silo, finding))),
-                Some((link, to)) => {
-                    let answer = Message::RollAnswer {
-                        call,
-                        findings: findings.collect(),
-                        missed: Vec::new(),
-                    };
-                    ctx.reply(link, to, answer);
-                }
+                Some(to) => reply(ctx, to, call, findings.collect(), Vec::new()),
             }
         }
     }
@@ -423,10 +466,25 @@ impl Answerer {
             }
         };
         let open = self.cases.values().filter(|case| case.failed_at.is_none());
-        if let Some(next) = open.map(due).chain(self.tell_at).min() {
+        if let Some(next) = open.map(due).chain(self.tell_at).chain(self.first_at).min() {
             ctx.timers.set(Timer::Answers, next.max(ctx.mono()));
         }
     }
+}
+
+fn reply(
+    ctx: &mut Ctx,
+    (link, to): (LinkId, SiloAddress),
+    call: u64,
+    findings: Vec<(SiloAddress, Finding)>,
+    missed: Vec<SiloAddress>,
+) {
+    let answer = Message::RollAnswer {
+        call,
+        findings,
+        missed,
+    };
+    ctx.reply(link, to, answer);
 }
 
 fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {

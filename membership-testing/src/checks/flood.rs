@@ -29,7 +29,8 @@ const PER_JOINING_STEP: f64 = 2.0;
 
 /// P15: messages per silo in any minute, as the mean over all running silos, are at most 3 times the
 /// quiet load, and 4 more for each silo that failed shortly before or in that minute. Joins and
-/// commits cost messages without any fault, and are allowed for by their number.
+/// commits cost messages without any fault, and are allowed for by their number; so are the answers to
+/// messages that the network delivers twice.
 ///
 /// Does not judge while peers forge messages: their number is not the protocol's.
 #[derive(Debug, Default)]
@@ -53,6 +54,8 @@ struct Step {
     dead: BTreeSet<SiloAddress>,
     /// How many processes ran at the end.
     running: usize,
+    /// The share of messages that arrived twice, at most.
+    twice: f64,
 }
 
 /// The most messages per silo and second while nothing happens: probes on every ring once per
@@ -98,7 +101,9 @@ impl Flood {
         let each = sent as f64 / silos;
         let commits: u64 = self.steps.iter().map(|s| s.commits).sum();
         let joining: usize = self.steps.iter().map(|s| s.joining.len()).sum();
-        let most = quiet_load(&truth.config) * STEP.as_secs_f64() * STEPS as f64 * MOST
+        // Half of the quiet load are answers, and a probe that arrives twice is answered twice.
+        let answers: f64 = self.steps.iter().map(|s| 1.0 + s.twice / 2.0).sum();
+        let most = quiet_load(&truth.config) * STEP.as_secs_f64() * answers * MOST
             + commits as f64 * PER_COMMIT
             + joining as f64 * PER_JOINING_STEP;
         if each <= most {
@@ -178,6 +183,7 @@ impl Flood {
         let Some(step) = self.steps.back_mut() else {
             return;
         };
+        step.twice = step.twice.max(truth.twice);
         match fact {
             Fact::Effect {
                 effect: Effect::Send { body, .. },

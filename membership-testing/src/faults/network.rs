@@ -174,7 +174,9 @@ impl Cluster {
     /// Sets the share of messages that are duplicated, 0 to 1.
     pub fn duplicates(&mut self, rate: f64) {
         self.note_world(format!("{:.0} % of messages arrive twice", rate * 100.0));
+        self.truth.twice = rate;
         self.network.set_duplicates(rate);
+        self.truth.twice = rate;
     }
 
     /// Sets the share of messages (0 to 1) that are delayed by up to `most`, so that others

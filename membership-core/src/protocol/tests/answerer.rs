@@ -139,13 +139,14 @@ fn an_unanswered_suspect_is_probed_twice_and_failed_after_one_timeout() {
     let mut a = Answering::new();
     a.call(8, [3]);
     let (probes, answers) = a.sent();
-    assert_eq!(probes.len(), 1);
+    assert_eq!((probes.len(), answers.len()), (1, 0));
+    a.run(ms(24));
     assert_eq!(
-        answers,
+        a.sent().1,
         [(8, vec![], vec![])],
-        "it says at once that it is here"
+        "it says that it is here, a moment later"
     );
-    a.run(ms(750));
+    a.run(ms(726));
     let (again, answers) = a.sent();
     assert_eq!((again.len(), answers.len()), (1, 0), "half a timeout later");
     assert_ne!(again, probes);
@@ -174,8 +175,22 @@ fn a_suspect_that_was_heard_within_the_last_timeout_is_reached() {
     a.run(ms(1));
     a.prober.on_evidence(&a.ctx, silo(3), a.ctx.now.mono);
     a.call(9, [3]);
+    a.run(ms(24));
     let (probes, answers) = a.sent();
     assert_eq!((probes.len(), answers), (1, vec![(9, vec![], vec![])]));
+}
+
+#[test]
+fn what_is_found_within_a_moment_goes_along_with_the_first_answer() {
+    let mut a = Answering::new();
+    a.call(8, [3, 4]);
+    a.run(ms(2));
+    a.hear(3);
+    a.run(ms(22));
+    let reached = vec![(silo(3), Finding::Reached)];
+    assert_eq!(a.sent().1, [(8, reached, vec![])]);
+    a.run(ms(100));
+    assert_eq!(a.sent().1, [], "it is told once");
 }
 
 #[test]
@@ -252,9 +267,10 @@ fn a_failure_is_remembered_for_one_timeout() {
     assert_eq!(silent_ms, 3_000, "silent since the first probe");
     a.run(ms(1));
     a.call(10, [3]);
+    a.run(ms(24));
     let (probes, answers) = a.sent();
     assert_eq!((probes.len(), answers), (1, vec![(10, vec![], vec![])]));
-    a.run(ms(1_500));
+    a.run(ms(1_476));
     a.failure();
 }
 
@@ -353,6 +369,7 @@ fn it_probes_a_bounded_number_of_suspects() {
     let rows = actives([1, 2]).into_iter().chain(rows).collect();
     believe(&mut a.ctx, snapshot(6, rows));
     a.ask(other(), 8, many.iter().map(|s| (*s, 60_000)).collect());
+    a.run(ms(24));
     let (probes, answers) = a.sent();
     assert_eq!((probes.len(), answers[0].1.len()), (1_024, 976));
     assert!(answers[0].1.iter().all(|(_, f)| *f == Finding::Unknown));

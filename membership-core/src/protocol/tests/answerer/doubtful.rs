@@ -47,16 +47,18 @@ fn a_silo_that_is_not_well_can_still_say_whom_it_reaches() {
     let mut a = Answering::new();
     (a.judge.score, a.judge.local) = (1, 1);
     a.call(8, [3]);
+    a.run(ms(24));
     let (probes, answers) = a.sent();
     assert_eq!(probes.len(), 1);
     assert_eq!(answers, [(8, vec![(silo(3), Finding::Unknown)], vec![])]);
-    a.run(ms(100));
+    a.run(ms(76));
     a.hear(3);
     assert_eq!(a.findings(), [(silo(3), Finding::Reached)]);
     // Without an answer it has nothing to add, and asks again when it is asked later.
     a.call(9, [4]);
+    a.run(ms(24));
     a.sent();
-    a.run(ms(1_600));
+    a.run(ms(1_576));
     assert_eq!(a.findings(), []);
     a.run(ms(1_600));
     a.call(10, [4]);
