@@ -48,9 +48,9 @@ impl Inner {
         let (partition, heartbeats) = try_join(self.snapshot_read(deadline), heartbeats()).await?;
         let rows = seen.map(|seen| seen.rows).unwrap_or_default();
         let snapshot = partition.snapshot(known, &rows, &self.decided_by)?;
-        let orphans = heartbeats.as_ref().map(|all| all.orphans(&snapshot.rows));
-        self.remember(&snapshot, orphans.unwrap_or_default());
         let heartbeats = heartbeats.map(|all| all.shown(&snapshot.rows));
+        let orphans = heartbeats.iter().flat_map(|all| &all.orphans);
+        self.remember(&snapshot, orphans.map(SiloAddress::row_key).collect());
         if known.is_some_and(|known| known.same_commit(&snapshot.token)) {
             return Ok(ReadAnswer::Unchanged { heartbeats });
         }

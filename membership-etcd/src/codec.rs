@@ -170,7 +170,7 @@ impl Found {
         found.map(|(_, text, _)| stored_heartbeat(text))
     }
 
-    /// Heartbeats and the cluster's cell; heartbeats without a row are not shown (clause T8).
+    /// Heartbeats and the cluster's cell; heartbeats without a row are orphans (clause T8).
     pub(crate) fn heartbeats(&self, rows: &Rows) -> Heartbeats {
         let stored = self.heartbeats.iter();
         let stored = stored.map(|(key, text, _)| (key.as_str(), stored_heartbeat(text)));

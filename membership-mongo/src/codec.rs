@@ -200,7 +200,7 @@ fn heartbeat(stored: &Bson) -> Heartbeat {
     }
 }
 
-/// Heartbeats and the cluster's cell; orphans are left out (clause T8).
+/// Heartbeats and the cluster's cell; those without a row are orphans (clause T8).
 pub(crate) fn heartbeats(stored: Option<&Document>, rows: &Rows) -> Heartbeats {
     let Some(stored) = stored else {
         return Heartbeats::default();
@@ -213,16 +213,6 @@ pub(crate) fn heartbeats(stored: Option<&Document>, rows: &Rows) -> Heartbeats {
         .iter()
         .map(|(key, heartbeat)| (key.as_str(), *heartbeat));
     shown_heartbeats(all, stored.get_str("cell").ok().map(str::to_owned), rows)
-}
-
-/// The keys of heartbeats without a row.
-pub(crate) fn orphans(stored: Option<&Document>, rows: &Rows) -> Vec<String> {
-    let fields = stored.and_then(|stored| stored.get_document("beats").ok());
-    let keys = fields
-        .into_iter()
-        .flat_map(Document::keys)
-        .map(|name| key(name));
-    keys.filter(|key| rows.by_key(key).is_none()).collect()
 }
 
 /// One silo's heartbeat, if it has one.

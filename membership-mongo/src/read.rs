@@ -96,9 +96,10 @@ impl Inner {
 
     /// The heartbeats of these rows; those without a row are remembered for the next cleanup.
     fn heartbeats(&self, stored: Option<&Document>, rows: &Rows) -> Heartbeats {
-        let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
-        *orphans = codec::orphans(stored, rows);
-        codec::heartbeats(stored, rows)
+        let heartbeats = codec::heartbeats(stored, rows);
+        let keys = heartbeats.orphans.iter().map(SiloAddress::row_key);
+        *self.orphans.lock().unwrap_or_else(PoisonError::into_inner) = keys.collect();
+        heartbeats
     }
 
     async fn read_row_once(

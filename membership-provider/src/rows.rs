@@ -80,8 +80,8 @@ pub fn stored_heartbeat(text: &str) -> Heartbeat {
     })
 }
 
-/// Heartbeats by row key, and the cluster's own cell. Heartbeats without a row are not shown
-/// (clause T8). Without `rows` all are: a read that does not know the rows cannot tell.
+/// Heartbeats by row key, and the cluster's own cell. Heartbeats without a row are orphans (clause
+/// T8). Without `rows` none is: a read that does not know the rows cannot tell.
 ///
 /// ```
 /// use membership_core::Rows;
@@ -90,6 +90,7 @@ pub fn stored_heartbeat(text: &str) -> Heartbeat {
 /// let stored = [("10.0.0.1:7100@1", stored_heartbeat("5 x"))];
 /// let shown = shown_heartbeats(stored, Some("cell".to_owned()), &Rows::new());
 /// assert!(shown.silos.is_empty() && shown.cluster.as_deref() == Some("cell"));
+/// assert_eq!(shown.orphans.len(), 1);
 /// assert_eq!(shown_heartbeats(stored, None, None).silos.len(), 1);
 /// ```
 pub fn shown_heartbeats<'a, 'r>(
@@ -98,12 +99,10 @@ pub fn shown_heartbeats<'a, 'r>(
     rows: impl Into<Option<&'r Rows>>,
 ) -> Heartbeats {
     let rows = rows.into();
-    let silos = stored
-        .into_iter()
-        .filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()))
-        .filter_map(|(key, heartbeat)| Some((key.parse().ok()?, heartbeat)))
-        .collect();
-    Heartbeats::new(silos, cell)
+    let has_row = |key| rows.is_none_or(|rows| rows.by_key(key).is_some());
+    let stored = stored.into_iter();
+    let stored = stored.filter_map(|(key, beat)| Some((key.parse().ok()?, beat, has_row(key))));
+    Heartbeats::from_stored(stored, cell)
 }
 
 /// The heartbeats of a cluster as a store holds them, by row key, and the cluster's own cell.
@@ -115,7 +114,6 @@ pub fn shown_heartbeats<'a, 'r>(
 /// let mut stored = StoredHeartbeats::default();
 /// stored.insert("10.0.0.1:7100@1", "5 damaged");
 /// assert_eq!(stored.get("10.0.0.1:7100@1").map(|heartbeat| heartbeat.counter), Some(5));
-/// assert_eq!(stored.orphans(&Rows::new()), ["10.0.0.1:7100@1"]);
 /// assert!(stored.shown(&Rows::new()).silos.is_empty());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -162,15 +160,6 @@ impl StoredHeartbeats {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Heartbeat> {
         self.silos.get(key).copied()
-    }
-
-    /// The keys of heartbeats without a row.
-    #[must_use]
-    pub fn orphans(&self, rows: &Rows) -> Vec<String> {
-        let keys = self.silos.keys();
-        keys.filter(|key| rows.by_key(key).is_none())
-            .cloned()
-            .collect()
     }
 
     /// As [`shown_heartbeats`].
@@ -247,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_without_a_row_are_not_shown() {
+    fn heartbeats_without_a_row_are_orphans() {
         let rows = merge_rows(
             &[stored(1, "a"), ("no silo".to_owned(), "{".to_owned())],
             &Rows::new(),
@@ -255,6 +244,7 @@ mod tests {
         let beat = stored_heartbeat("1 x");
         let keys = ["127.0.0.1:1@1", "127.0.0.1:2@1", "no silo"];
         let shown = shown_heartbeats(keys.map(|key| (key, beat)), None, &rows);
-        assert_eq!(shown.silos.len(), 1);
+        let orphan = SiloAddress::new([127, 0, 0, 1].into(), 2, 1);
+        assert!(shown.silos.len() == 1 && shown.orphans.iter().eq([&orphan]));
     }
 }

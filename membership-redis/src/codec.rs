@@ -150,15 +150,7 @@ pub(crate) fn heartbeats(stored: &[Pair], cell: Option<String>, rows: Option<&Ro
         .iter()
         .map(|(key, text)| (key.as_str(), stored_heartbeat(text)));
     let cell = cell.and_then(self::cell);
-    match rows {
-        Some(rows) => shown_heartbeats(stored, cell, rows),
-        None => Heartbeats::new(
-            stored
-                .filter_map(|(key, heartbeat)| Some((key.parse().ok()?, heartbeat)))
-                .collect(),
-            cell,
-        ),
-    }
+    shown_heartbeats(stored, cell, rows)
 }
 
 /// The known token as a script compares it: table id, version and commit, or three empty texts.

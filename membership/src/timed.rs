@@ -153,11 +153,6 @@ impl MembershipTable for TimedTable {
         self.timed(Operation::Delete, self.inner.delete()).await
     }
 
-    async fn orphaned_heartbeats(&self) -> Result<Option<Vec<SiloAddress>>, TableError> {
-        self.timed(Operation::Read, self.inner.orphaned_heartbeats())
-            .await
-    }
-
     fn limits(&self) -> TableLimits {
         self.inner.limits()
     }

@@ -1,6 +1,6 @@
 //! One row of the table: what the cluster knows about one silo incarnation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -331,13 +331,52 @@ pub struct Heartbeats {
     pub silos: BTreeMap<SiloAddress, Heartbeat>,
     /// The cluster's own cell: at most 4 KiB of text, reserved for this crate.
     pub cluster: Option<String>,
+    /// The silos that have a heartbeat but no row (clause T8), as a read that knew no version found
+    /// them; another read need not name them. Where the store reads heartbeats beside the rows, a
+    /// silo whose row is inserted meanwhile can be among them. They are for people who look for what
+    /// was removed by hand: nothing depends on them.
+    pub orphans: BTreeSet<SiloAddress>,
 }
 
 impl Heartbeats {
-    /// Creates a value from heartbeats and, if it was written, the cluster's own cell.
+    /// Creates a value from the heartbeats of silos that have a row and, if it was written, the
+    /// cluster's own cell.
     #[must_use]
     pub const fn new(silos: BTreeMap<SiloAddress, Heartbeat>, cluster: Option<String>) -> Self {
-        Self { silos, cluster }
+        Self {
+            silos,
+            cluster,
+            orphans: BTreeSet::new(),
+        }
+    }
+
+    /// The same from everything that a store holds: each heartbeat with whether its silo has a row.
+    /// Those without become [`orphans`](Self::orphans).
+    ///
+    /// ```
+    /// use membership_core::{Heartbeat, Heartbeats, SiloAddress};
+    /// let silo = |port| SiloAddress::new([127, 0, 0, 1].into(), port, 1);
+    /// let stored = [(silo(1), Heartbeat::default(), true), (silo(2), Heartbeat::default(), false)];
+    /// let heartbeats = Heartbeats::from_stored(stored, None);
+    /// assert!(heartbeats.silos.keys().eq([&silo(1)]) && heartbeats.orphans.iter().eq([&silo(2)]));
+    /// ```
+    #[must_use]
+    pub fn from_stored(
+        stored: impl IntoIterator<Item = (SiloAddress, Heartbeat, bool)>,
+        cluster: Option<String>,
+    ) -> Self {
+        let mut orphans = BTreeSet::new();
+        let of_row = |(silo, heartbeat, has_row): (_, _, bool)| {
+            if !has_row {
+                orphans.insert(silo);
+            }
+            has_row.then_some((silo, heartbeat))
+        };
+        Self {
+            silos: stored.into_iter().filter_map(of_row).collect(),
+            cluster,
+            orphans,
+        }
     }
 
     /// The counter of one silo; 0 when it has not written a heartbeat.

@@ -102,14 +102,9 @@ impl MemoryState {
     }
 
     fn heartbeats(&self) -> Heartbeats {
-        let shown = self
-            .beats
-            .iter()
-            .filter(|(silo, _)| self.table.has_silo(silo));
-        Heartbeats::new(
-            shown.map(|(silo, beat)| (*silo, *beat)).collect(),
-            self.cell.clone(),
-        )
+        let stored = self.beats.iter();
+        let stored = stored.map(|(silo, beat)| (*silo, *beat, self.table.has_silo(silo)));
+        Heartbeats::from_stored(stored, self.cell.clone())
     }
 }
 
@@ -294,6 +289,11 @@ impl MemoryTable {
         self.change(|state| state.table.rows.insert(Row::decode(key, body)));
     }
 
+    /// For tests: removes a row and leaves its heartbeat; the version does not change.
+    pub fn drop_raw_row(&self, key: &str) {
+        self.change(|state| state.table.rows.remove(key));
+    }
+
     /// For tests: replaces the version row by any text.
     pub fn put_raw_version_row(&self, text: &str) {
         self.change(|state| state.table.version_row = Some(decode_version_row(text).map(Arc::new)));
@@ -341,14 +341,6 @@ impl MembershipTable for MemoryTable {
 
     async fn delete(&self) -> Result<(), TableError> {
         self.delete_sync()
-    }
-
-    async fn orphaned_heartbeats(&self) -> Result<Option<Vec<SiloAddress>>, TableError> {
-        Ok(self.with(|state| {
-            let (state, beats) = state.map(|s| (&s.table, &s.beats))?;
-            let orphans = beats.keys().filter(|silo| !state.has_silo(silo));
-            Some(orphans.copied().collect())
-        }))
     }
 
     fn limits(&self) -> TableLimits {

@@ -249,7 +249,8 @@ pub type HintStream = Pin<Box<dyn Stream<Item = ()> + Send + 'static>>;
 /// * **T6**: A read is atomic and as recent as [`Guarantees::reads`] says; with a barrier it is
 ///   linearizable.
 /// * **T7**: A heartbeat changes neither version, token nor rows.
-/// * **T8**: A heartbeat creates no row. A commit never moves a stored heartbeat back.
+/// * **T8**: A heartbeat creates no row; a full read names those without a row as orphans. A commit
+///   never moves a stored heartbeat back.
 /// * **T9**: Clusters that share a store are isolated, whatever their names.
 /// * **T10**: Every field survives a round trip, including fields that this build does not know.
 /// * **T11**: 5,000 rows work unless [`limits`](Self::limits) says less; exceeding a limit is an
@@ -323,16 +324,6 @@ pub trait MembershipTable: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// `ForeignTable` before anything is removed, or the errors of the store; call again.
     async fn delete(&self) -> Result<(), TableError>;
-
-    /// The silos whose heartbeats have no row, for people who look for what was removed by hand:
-    /// no read shows them (clause T8), and nothing depends on them. `None` = the store cannot tell,
-    /// or its provider does not ask it. One round trip.
-    ///
-    /// # Errors
-    /// The errors of the store.
-    async fn orphaned_heartbeats(&self) -> Result<Option<Vec<SiloAddress>>, TableError> {
-        Ok(None)
-    }
 
     /// Limits of this table.
     fn limits(&self) -> TableLimits;

@@ -12,7 +12,7 @@ use super::STORE;
 use super::checks::secondary;
 use super::connection::Line;
 use super::sql::kind;
-use crate::shared::{DecodeCache, heartbeat};
+use crate::shared::{DecodeCache, add, heartbeat};
 
 /// What an answer holds, undecoded.
 #[derive(Default)]
@@ -34,13 +34,11 @@ impl Found {
             match line.kind {
                 kind::VERSION => found.version = line.body,
                 kind::ROW => found.rows.push((silo, line.body.unwrap_or_default())),
-                kind::HEARTBEAT => {
+                kind::HEARTBEAT | kind::ROWLESS => {
                     let counter = line.number.and_then(|n| u64::try_from(n).ok());
-                    // One under a key that is not a silo's belongs to an undecodable row.
-                    if let Ok(silo) = silo.parse() {
-                        let value = heartbeat(counter.unwrap_or(0), line.at.as_deref());
-                        found.heartbeats.silos.insert(silo, value);
-                    }
+                    let value = heartbeat(counter.unwrap_or(0), line.at.as_deref());
+                    let has_row = line.kind == kind::HEARTBEAT;
+                    add(&mut found.heartbeats, &silo, value, has_row);
                 }
                 kind::CELL => found.heartbeats.cluster = line.body,
                 kind::DONE => found.done = Some(line.number.unwrap_or(0)),

@@ -31,6 +31,8 @@ pub(super) mod kind {
     pub(in super::super) const READ_ONLY: i32 = 6;
     /// A fact about the server, a mark or a column: see `checks`.
     pub(in super::super) const FACT: i32 = 7;
+    /// A heartbeat without a row.
+    pub(in super::super) const ROWLESS: i32 = 8;
 }
 
 /// The end of an answer. A transaction that has only read is ended before.
@@ -64,10 +66,12 @@ macro_rules! rows {
     };
 }
 
+/// Those without a row only where @P2 is empty.
 macro_rules! heartbeats {
     () => {
-        "INSERT @t (kind, silo, number, at) SELECT 2, h.silo, h.counter, h.at FROM membership_heartbeat AS h \
-JOIN membership_silo AS s ON s.cluster = h.cluster AND s.silo = h.silo WHERE h.cluster = @P1 AND h.counter IS NOT NULL"
+        "INSERT @t (kind, silo, number, at) SELECT CASE WHEN s.silo IS NULL THEN 8 ELSE 2 END, h.silo, h.counter, h.at \
+FROM membership_heartbeat AS h LEFT JOIN membership_silo AS s ON s.cluster = h.cluster AND s.silo = h.silo \
+WHERE h.cluster = @P1 AND h.counter IS NOT NULL AND (s.silo IS NOT NULL OR @P2 = N'')"
     };
 }
 

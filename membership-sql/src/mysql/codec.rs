@@ -12,7 +12,7 @@ use super::columns::{number, text};
 use super::connection::Set;
 use super::error::error;
 use super::server::is_read_only;
-use crate::shared::{DecodeCache, heartbeat};
+use crate::shared::{DecodeCache, add, heartbeat};
 
 /// What a read returned, undecoded except for the version row.
 #[derive(Default)]
@@ -44,12 +44,10 @@ impl Found {
                     text(row, 1).unwrap_or_default(),
                     text(row, 2).unwrap_or_default(),
                 )),
-                Some(2) => {
-                    if let Some(silo) = text(row, 1).and_then(|key| key.parse().ok()) {
-                        let at = text(row, 4);
-                        let value = heartbeat(number(row, 3).unwrap_or(0), at.as_deref());
-                        found.heartbeats.silos.insert(silo, value);
-                    }
+                Some(kind @ (2 | 4)) => {
+                    let (key, at) = (text(row, 1).unwrap_or_default(), text(row, 4));
+                    let value = heartbeat(number(row, 3).unwrap_or(0), at.as_deref());
+                    add(&mut found.heartbeats, &key, value, kind == 2);
                 }
                 _ => found.heartbeats.cluster = text(row, 2),
             }

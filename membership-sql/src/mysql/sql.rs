@@ -66,11 +66,12 @@ pub(super) fn read(cluster: &str, known: Option<&VersionToken>, heartbeats: bool
         );
     }
     if heartbeats {
-        // A heartbeat without a row is an orphan and is not shown (clause T8).
+        // Whoever knows nothing is also told of those without a row (clause T8).
+        let join = known.map_or("LEFT JOIN", |_| "JOIN");
         let _ = write!(
             sql,
-            " UNION ALL SELECT 2, h.silo, NULL, h.counter, h.at, NULL FROM membership_heartbeat h \
-             JOIN membership_silo r ON r.cluster = h.cluster AND r.silo = h.silo WHERE h.cluster = {cluster} \
+            " UNION ALL SELECT IF(r.silo IS NULL, 4, 2), h.silo, NULL, h.counter, h.at, NULL FROM membership_heartbeat h \
+             {join} membership_silo r ON r.cluster = h.cluster AND r.silo = h.silo WHERE h.cluster = {cluster} \
              UNION ALL SELECT 3, NULL, c.text, NULL, NULL, NULL FROM membership_cell c WHERE c.cluster = {cluster}"
         );
     }

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use membership_core::{
-    Heartbeat, Heartbeats, Operation, Snapshot, TableError, TableErrorKind as Kind, VersionRow,
-    VersionToken, check_version_row, missing_version_row, stored_version_row,
+    Heartbeats, Operation, Snapshot, TableError, TableErrorKind as Kind, VersionRow, VersionToken,
+    check_version_row, missing_version_row, stored_version_row,
 };
 use membership_provider::{VersionRowParts, check_last_commit};
 
@@ -16,7 +16,7 @@ use super::STORE;
 use super::client::Parts;
 use super::error::error;
 use super::sql::kind;
-use crate::shared::{DecodeCache, heartbeat};
+use crate::shared::{DecodeCache, add, heartbeat};
 
 /// Everything that one answer holds.
 #[derive(Default)]
@@ -25,8 +25,7 @@ pub(super) struct Answer<'a> {
     parts: Option<Parts>,
     /// Keys and texts.
     pub(super) rows: Vec<(&'a str, &'a str)>,
-    heartbeats: Vec<(&'a str, Heartbeat)>,
-    cell: Option<&'a str>,
+    pub(super) heartbeats: Heartbeats,
     /// The key of a row without a version row.
     orphan: Option<&'a str>,
     /// Whether standbys have confirmed the statement, and how many there are.
@@ -65,12 +64,13 @@ fn sort_one<'a>(
     match row.try_get::<_, i16>(0)? {
         kind::VERSION => answer.parts = Some(row.try_get(5)?),
         kind::ROW => answer.rows.push((row.try_get(1)?, row.try_get(2)?)),
-        kind::HEARTBEAT => {
+        kind @ (kind::HEARTBEAT | kind::ROWLESS) => {
             let counter = u64::try_from(row.try_get::<_, i64>(3)?).unwrap_or(0);
             let value = heartbeat(counter, row.try_get(4)?);
-            answer.heartbeats.push((row.try_get(1)?, value));
+            let has_row = kind == kind::HEARTBEAT;
+            add(&mut answer.heartbeats, row.try_get(1)?, value, has_row);
         }
-        kind::CELL => answer.cell = Some(row.try_get(2)?),
+        kind::CELL => answer.heartbeats.cluster = Some(row.try_get(2)?),
         kind::ORPHAN => answer.orphan = Some(row.try_get(1)?),
         kind::BARRIER => {
             let confirmed: Option<&str> = row.try_get(1)?;
@@ -114,20 +114,6 @@ impl Answer<'_> {
     /// The table that this answer shows.
     pub(super) fn snapshot(&self, cache: &DecodeCache<Parts>, row: Arc<VersionRow>) -> Snapshot {
         cache.snapshot(row, cache.merge(&self.rows))
-    }
-
-    /// The heartbeats. One under a key that is not a silo's belongs to an undecodable row.
-    pub(super) fn heartbeats(&self) -> Heartbeats {
-        let of_silo = |(key, value): &(&str, Heartbeat)| Some((key.parse().ok()?, *value));
-        Heartbeats::new(
-            self.heartbeats.iter().filter_map(of_silo).collect(),
-            self.cell.map(str::to_owned),
-        )
-    }
-
-    /// The only heartbeat of an answer about one row.
-    pub(super) fn heartbeat(&self) -> Option<Heartbeat> {
-        self.heartbeats.first().map(|(_, value)| *value)
     }
 }
 

@@ -42,12 +42,12 @@ impl Call {
         let values: [Value<'_>; 5] = [&self.key, &table, &version, &commit, &heartbeats];
         let rows = self.ask(statement, &values).await;
         let rows = rows.map_err(replaced_if_known(known))?;
-        let answer = sort(&rows)?;
+        let mut answer = sort(&rows)?;
         if request.barrier {
             self.client.check_barrier(answer.barrier)?;
         }
         let row = answer.usable(&self.cache, known)?;
-        let heartbeats = heartbeats.then(|| answer.heartbeats());
+        let heartbeats = heartbeats.then(|| std::mem::take(&mut answer.heartbeats));
         if known.is_some_and(|known| known.same_commit(&row.token(&[]))) {
             return Ok(ReadAnswer::Unchanged { heartbeats });
         }
@@ -72,6 +72,7 @@ impl Call {
         let version = answer.usable(&self.cache, known)?;
         let body = answer.rows.iter().find(|(found, _)| *found == key);
         let row = body.map(|(_, body)| self.cache.row(&key, body));
-        Ok(RowRead::new(version.token(&[]), row, answer.heartbeat()).with_version_row(version))
+        let heartbeat = answer.heartbeats.silos.get(silo).copied();
+        Ok(RowRead::new(version.token(&[]), row, heartbeat).with_version_row(version))
     }
 }

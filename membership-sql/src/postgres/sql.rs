@@ -147,6 +147,8 @@ pub(super) mod kind {
     pub(in super::super) const STANDBY: i16 = 6;
     /// A key if standbys confirm the statement, and the number of standbys in `counter`.
     pub(in super::super) const BARRIER: i16 = 7;
+    /// A heartbeat without a row.
+    pub(in super::super) const ROWLESS: i16 = 8;
 }
 
 const VERSION_ROW: &str = "SELECT 0::int2 AS kind, NULL::text AS key, NULL::text AS body, NULL::int8 AS counter, NULL::text AS at,
@@ -154,8 +156,11 @@ const VERSION_ROW: &str = "SELECT 0::int2 AS kind, NULL::text AS key, NULL::text
            AS parts
 FROM {version} WHERE cluster = $1";
 const ROWS: &str = "SELECT 1::int2, silo, body, NULL, NULL, NULL FROM {silo} WHERE cluster = $1";
-const HEARTBEATS: &str = "SELECT 2::int2, h.silo, NULL, h.counter, h.at, NULL FROM {heartbeat} h
-WHERE h.cluster = $1 AND h.counter IS NOT NULL AND EXISTS (SELECT FROM {silo} s WHERE s.cluster = h.cluster AND s.silo = h.silo)";
+/// $2: null if those without a row are wanted, too.
+const HEARTBEATS: &str =
+    "SELECT CASE WHEN s.silo IS NULL THEN 8 ELSE 2 END::int2, h.silo, NULL, h.counter, h.at, NULL
+FROM {heartbeat} h LEFT JOIN {silo} s ON s.cluster = h.cluster AND s.silo = h.silo
+WHERE h.cluster = $1 AND h.counter IS NOT NULL AND (s.silo IS NOT NULL OR $2 IS NULL)";
 
 const STANDBY: &str = "SELECT 6::int2, NULL, NULL, NULL, NULL, NULL WHERE pg_is_in_recovery()";
 

@@ -14,6 +14,7 @@ use super::codec::{
 };
 use super::error::from_sqlite;
 use super::session::{Cache, File, Session, reading};
+use crate::shared::add;
 
 pub(super) fn read(session: &mut Session, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
     let (cluster, known) = (session.cluster.clone(), request.known.as_ref());
@@ -145,34 +146,20 @@ fn rows(tx: &Transaction<'_>, cluster: &str, cache: &mut Cache) -> Result<Rows, 
 
 fn heartbeats(tx: &Transaction<'_>, cluster: &str) -> Result<Heartbeats, TableError> {
     let mut all = Heartbeats::default();
-    // A heartbeat without a row is an orphan and is not shown (clause T8).
-    let select = "SELECT h.silo, h.counter, h.at FROM membership_heartbeat h
-         WHERE h.cluster = ?1 AND EXISTS (SELECT 1 FROM membership_silo s WHERE s.cluster = h.cluster AND s.silo = h.silo)";
+    let select = "SELECT h.silo, h.counter, h.at,
+         EXISTS (SELECT 1 FROM membership_silo s WHERE s.cluster = h.cluster AND s.silo = h.silo)
+         FROM membership_heartbeat h WHERE h.cluster = ?1";
     let mut statement = tx.prepare_cached(select).map_err(from_sqlite)?;
     let mut stored = statement.query([cluster]).map_err(from_sqlite)?;
     while let Some(row) = stored.next().map_err(from_sqlite)? {
-        let key = row.get_ref(0).map_err(from_sqlite)?;
-        if let Some(silo) = key.as_str().ok().and_then(|key| key.parse().ok()) {
-            let heartbeat = heartbeat_at(row, 1).map_err(from_sqlite)?;
-            all.silos.insert(silo, heartbeat);
-        }
+        let heartbeat = heartbeat_at(row, 1).map_err(from_sqlite)?;
+        let key = row.get_ref(0).map_err(from_sqlite)?.as_str();
+        let has_row = row.get(3).map_err(from_sqlite)?;
+        add(&mut all, key.unwrap_or_default(), heartbeat, has_row);
     }
     let select = "SELECT text FROM membership_cell WHERE cluster = ?1";
     all.cluster = first(tx, select, [cluster], |row| text(row, 0))?;
     Ok(all)
-}
-
-/// The silos whose heartbeats have no row. Clause T8.
-pub(super) fn orphans(session: &mut Session) -> Result<Vec<SiloAddress>, TableError> {
-    let cluster = session.cluster.clone();
-    let (file, _) = session.file()?.ok_or_else(|| no_file(None))?;
-    let select = "SELECT h.silo FROM membership_heartbeat h WHERE h.cluster = ?1
-         AND NOT EXISTS (SELECT 1 FROM membership_silo s WHERE s.cluster = h.cluster AND s.silo = h.silo)";
-    let mut statement = file.conn.prepare(select).map_err(from_sqlite)?;
-    let keys = statement.query_map([cluster], |row| text(row, 0));
-    let keys: Result<Vec<String>, _> = keys.map_err(from_sqlite)?.collect();
-    let silos = keys.map_err(from_sqlite)?;
-    Ok(silos.iter().filter_map(|key| key.parse().ok()).collect())
 }
 
 /// The version, for hints; none if there is none.

@@ -144,11 +144,6 @@ impl MembershipTable for SqliteTable {
         self.0.run(Operation::Delete, admin::delete).await
     }
 
-    async fn orphaned_heartbeats(&self) -> Result<Option<Vec<SiloAddress>>, TableError> {
-        let orphans = |s: &mut Session, _: &dyn Gate| read::orphans(s);
-        self.0.run(Operation::Read, orphans).await.map(Some)
-    }
-
     fn limits(&self) -> TableLimits {
         LIMITS
     }

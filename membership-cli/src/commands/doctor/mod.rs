@@ -100,7 +100,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let damaged = rows::damaged(&inspection, &seen).await;
     let undamaged = Undamaged::of(&inspection.snapshot);
     bad += rows::report_all(&inspection, &damaged, undamaged, session);
-    rows::orphans(table.as_ref(), session).await?;
+    rows::orphans(&inspection, session);
     let repairable = repair::Repairable {
         ghosts: silent.iter().filter(|s| s.is_ghost()).collect(),
         damaged: &damaged,

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use membership_core::{MembershipTable, Row, Rows, SiloAddress, Snapshot};
+use membership_core::{Row, Rows, SiloAddress, Snapshot};
 
 use super::address::{AtAddress, look};
 use super::watch::Watched;
 use super::{Finding, report};
-use crate::exit::Failure;
 use crate::inspect::Inspection;
 use crate::session::Session;
 use crate::text::{clean, count};
@@ -121,15 +120,12 @@ fn miscounted(inspection: &Inspection, session: &mut Session) -> usize {
     1
 }
 
-/// Names the silos whose heartbeats have no row, where the store can tell: their rows were removed by
-/// hand, or a heartbeat came after the removal.
-pub(super) async fn orphans(
-    table: &dyn MembershipTable,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let orphans = table.orphaned_heartbeats().await?.unwrap_or_default();
+/// Names the silos whose heartbeats have no row: their rows were removed by hand, or a heartbeat came
+/// after the removal.
+pub(super) fn orphans(inspection: &Inspection, session: &mut Session) {
+    let orphans = &inspection.heartbeats.orphans;
     if orphans.is_empty() {
-        return Ok(());
+        return;
     }
     let mut names: Vec<String> = orphans
         .iter()
@@ -141,11 +137,11 @@ pub(super) async fn orphans(
     }
     let text = format!(
         "without a row: {}. Somebody removed the rows by hand, or a heartbeat came late. Such a silo \
-         stops at the next commit; the next cleanup of rows removes the heartbeats",
+         stops at the next commit. The heartbeats do no harm: `membership delete` removes them, and \
+         some stores do when they next remove a row",
         names.join(", ")
     );
     report(session, Finding::Note, "heartbeats", &text);
-    Ok(())
 }
 
 /// Reports the damaged and the changed rows; gives the number of problems.

@@ -142,11 +142,12 @@ impl<D: DocumentStore> DocumentTable<D> {
             }
         };
         self.remember(Some(loaded.clone()));
-        let heartbeats = answer.heartbeats.map(|mut h| {
-            // Heartbeats without a row are not returned (clause T8).
-            h.silos
-                .retain(|silo, _| loaded.state.rows.by_key(&silo.row_key()).is_some());
-            h
+        // Heartbeats without a row are orphans (clause T8).
+        let heartbeats = answer.heartbeats.map(|h| {
+            let has_row = |silo: &SiloAddress| loaded.state.rows.by_key(&silo.row_key()).is_some();
+            let stored = h.silos.into_iter();
+            let stored = stored.map(|(silo, beat)| (silo, beat, has_row(&silo)));
+            Heartbeats::from_stored(stored, h.cluster)
         });
         Ok((loaded, heartbeats))
     }

@@ -10,7 +10,7 @@ use membership_core::{
     MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, Rows, SiloAddress,
     Snapshot, TableError, TableErrorKind, TableLimits, VersionRow, VersionToken, usable_version_row,
 };
-use membership_provider::{Provider, StoreProvider};
+use membership_provider::{Provider, StoreProvider, StoredHeartbeats};
 
 use crate::codec::{Batch, LIMITS, Store, Stored, Tag};
 use crate::error::error;
@@ -214,12 +214,8 @@ impl MembershipTable for {{Title}}Table {
         let (text, stray) = (stored.version_row.as_ref().map(|(_, text)| text.as_str()), stored.rows.first().map(|(key, _)| key.as_str()));
         let row = usable_version_row(text, stray, request.known.as_ref(), Operation::Read, STORE)?;
         let rows = decode(stored.rows);
-        let heartbeats = request.heartbeats.then(|| {
-            let mut heartbeats = stored.heartbeats;
-            // Orphans are no rows and are not shown (clause T8).
-            heartbeats.silos.retain(|silo, _| rows.by_key(&silo.row_key()).is_some());
-            heartbeats
-        });
+        // Those without a row are told apart (clause T8).
+        let heartbeats = request.heartbeats.then(|| StoredHeartbeats::from(&stored.heartbeats).shown(&rows));
         Ok(match &request.known {
             Some(known) if known.version() == row.version => ReadAnswer::Unchanged { heartbeats },
             _ => ReadAnswer::Snapshot { snapshot: Snapshot::new(row.token(&[]), row, rows), heartbeats },

@@ -105,7 +105,8 @@ impl Transaction {
         Err(not_written("any_row"))
     }
 
-    /// The heartbeats of silos that have a row, and the cluster's own cell.
+    /// All heartbeats, each with whether its silo has a row, and the cluster's own cell:
+    /// `Heartbeats::from_stored`.
     pub(crate) async fn heartbeats(&mut self) -> Result<Heartbeats, TableError> {
         Err(not_written("heartbeats"))
     }
