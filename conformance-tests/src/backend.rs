@@ -87,7 +87,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// For a table over one document: its store, past the table. A backend that returns it has
     /// staged [`Capability::RawAccess`], [`Capability::Wipe`] and [`Capability::SaveAndRestore`],
-    /// and need not implement the next seven functions.
+    /// and need not implement the next eight functions.
     ///
     /// # Errors
     /// As [`client`](Self::client).
@@ -99,7 +99,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 
     /// Writes any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do
-    /// the next three.
+    /// the next four.
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::RawAccess)?
@@ -115,11 +115,20 @@ pub trait Backend: Send + Sync + 'static {
             .await
     }
 
+    /// Removes a row and keeps its heartbeat, unless the store holds one inside the other; the
+    /// version stays.
+    async fn drop_row(&self, cluster: &ClusterName, key: &str) -> Result<(), Stop> {
+        let documents = self.documents(cluster).await?;
+        document(documents, Capability::RawAccess)?
+            .drop_row(Some(key))
+            .await
+    }
+
     /// Removes the version row and keeps the rows.
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::RawAccess)?
-            .drop_version_row()
+            .drop_row(None)
             .await
     }
 

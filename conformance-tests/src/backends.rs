@@ -62,6 +62,11 @@ impl Backend for Memory {
         Ok(())
     }
 
+    async fn drop_row(&self, cluster: &ClusterName, key: &str) -> Result<(), Stop> {
+        self.store.table(cluster.clone()).drop_raw_row(key);
+        Ok(())
+    }
+
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         self.store.table(cluster.clone()).drop_version_row();
         Ok(())

@@ -65,7 +65,9 @@ impl Clause {
                 "a read is atomic and as recent as promised, also while commits flow; with a barrier it is linearizable"
             }
             Self::T7 => "a heartbeat changes neither version, token nor rows",
-            Self::T8 => "a heartbeat creates no row, and a commit never moves a heartbeat back",
+            Self::T8 => {
+                "a heartbeat creates no row, one without a row is an orphan, and a commit never moves a heartbeat back"
+            }
             Self::T9 => "clusters that share a store are isolated, whatever their names",
             Self::T10 => {
                 "every field survives the round trip, and so do fields that this build does not know"

@@ -131,9 +131,13 @@ impl RawAccess for DocumentAccess {
             .await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        self.edit(|document| document["version_row"] = serde_json::Value::Null)
-            .await
+    async fn drop_row(&mut self, key: Option<&str>) -> Result<(), Stop> {
+        self.edit(|document| match (key, document["rows"].as_object_mut()) {
+            (Some(key), Some(rows)) => _ = rows.remove(key),
+            (Some(_), None) => {}
+            (None, _) => document["version_row"] = serde_json::Value::Null,
+        })
+        .await
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {

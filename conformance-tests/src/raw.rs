@@ -16,8 +16,9 @@ pub trait RawAccess: Send {
     /// Replaces the version row by any text.
     async fn put_version_row(&mut self, text: &str) -> Result<(), Stop>;
 
-    /// Removes the version row and keeps the rows.
-    async fn drop_version_row(&mut self) -> Result<(), Stop>;
+    /// Removes the row with this key and keeps its heartbeat, unless the store holds one inside the
+    /// other. Without a key it removes the version row and keeps the rows.
+    async fn drop_row(&mut self, key: Option<&str>) -> Result<(), Stop>;
 
     /// How many records the store keeps of the cluster. See
     /// [`Backend::count`](crate::Backend::count).

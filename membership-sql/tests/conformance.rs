@@ -87,6 +87,12 @@ impl Backend for Sqlite {
         Ok(())
     }
 
+    async fn drop_row(&self, cluster: &ClusterName, key: &str) -> Result<(), Stop> {
+        let sql = "DELETE FROM membership_silo WHERE cluster = ?1 AND silo = ?2";
+        self.shell()?.execute(sql, [&cluster.store_key(), key])?;
+        Ok(())
+    }
+
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         self.shell()?.execute(
             "DELETE FROM membership_version WHERE cluster = ?1",

@@ -1,6 +1,8 @@
 //! Heartbeats. T7, T8.
 
-use membership_core::{Heartbeat, HeartbeatWrite, SiloAddress, TableErrorKind, WallTime};
+use std::collections::BTreeSet;
+
+use membership_core::{Heartbeat, HeartbeatWrite, Row, SiloAddress, TableErrorKind, WallTime};
 
 use crate::Capability;
 use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, refused};
@@ -11,6 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!(the_clusters_own_cell_is_kept: T7),
     case!(a_heartbeat_creates_no_row: T8),
     case!(a_heartbeat_without_a_row_is_refused: T8),
+    case!(heartbeats_without_a_row_are_named: T8),
     case!(a_commit_does_not_move_a_heartbeat_back: T8),
     case!(a_removed_row_takes_its_heartbeat_along: T8),
 ];
@@ -212,6 +215,62 @@ async fn a_heartbeat_without_a_row_is_refused(cx: Cx) -> Verdict {
         beat(&table, missing, 1).await,
         &[TableErrorKind::NoSuchRow],
     )?;
+    Ok(())
+}
+
+/// Of a silo whose row was removed by hand, and of one that never had a row. Which heartbeats the
+/// store kept shows when the rows are put back: exactly those must have been named.
+async fn heartbeats_without_a_row_are_named(cx: Cx) -> Verdict {
+    cx.needs(Capability::RawAccess)?;
+    let table = cx.table().await?;
+    let (stays, removed, never) = (cx.entry(), cx.entry(), cx.entry());
+    let start = read(&table).await?.0.token;
+    commit(&table, &cx.insert(&start, [stays.clone(), removed.clone()])).await?;
+    beat(&table, stays.address, 1).await?;
+    beat(&table, removed.address, 2).await?;
+    let late = never.address;
+    let accepted = match beat(&table, late, 3).await {
+        Err(e) if e.kind() == TableErrorKind::NoSuchRow => false,
+        answer => answer.map(|()| true)?,
+    };
+    let (backend, cluster) = (cx.backend(), table.cluster());
+    // Another row keeps the number of rows that the commits left, which some stores compare.
+    let spare = cx.entry().address.row_key();
+    backend.put_row(cluster, &spare, "by hand").await?;
+    let rowless = [removed, never].map(Row::encode);
+    backend.drop_row(cluster, rowless[0].key()).await?;
+    let (now, named) = read(&cx.another(&table).await?).await?;
+    must!(
+        now.rows.len() == 2 && named.silos.keys().eq([&stays.address]),
+        "with the row of one silo, and one without a heartbeat, the table reads as {now:?} with {named:?}"
+    );
+    for row in &rowless {
+        backend.put_row(cluster, row.key(), row.body()).await?;
+    }
+    let (_, all) = read(&cx.another(&table).await?).await?;
+    must!(
+        all.orphans.is_empty(),
+        "every heartbeat has a row, and these are named: {:?}",
+        all.orphans
+    );
+    let mut kept: BTreeSet<SiloAddress> = all.silos.into_keys().collect();
+    must!(
+        kept.remove(&stays.address),
+        "the heartbeat of a row that nobody changed is gone"
+    );
+    must!(
+        named.orphans == kept,
+        "the store kept the heartbeats of {kept:?} without their rows, and names {:?}",
+        named.orphans
+    );
+    must!(
+        accepted == kept.contains(&late),
+        "the heartbeat of {late}, which never had a row, was {}, and these were kept: {kept:?}",
+        if accepted { "accepted" } else { "refused" }
+    );
+    table.delete().await?;
+    let left = backend.count(cluster).await?;
+    must!(left == 0, "{left} records are left after delete");
     Ok(())
 }
 

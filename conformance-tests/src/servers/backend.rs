@@ -213,8 +213,12 @@ impl<S: Store> Backend for ServerBackend<S> {
         S::raw(self, cluster).await?.put_version_row(text).await
     }
 
+    async fn drop_row(&self, cluster: &ClusterName, key: &str) -> Result<(), Stop> {
+        S::raw(self, cluster).await?.drop_row(Some(key)).await
+    }
+
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        S::raw(self, cluster).await?.drop_version_row().await
+        S::raw(self, cluster).await?.drop_row(None).await
     }
 
     async fn count(&self, cluster: &ClusterName) -> Result<usize, Stop> {

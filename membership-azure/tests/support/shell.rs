@@ -229,8 +229,9 @@ impl RawAccess for Shell {
         self.put("!version", &properties).await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        self.delete("!version").await
+    async fn drop_row(&mut self, row: Option<&str>) -> Result<(), Stop> {
+        let key = row.map_or("!version".to_owned(), row_key);
+        self.delete(&key).await
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {

@@ -172,9 +172,10 @@ impl RawAccess for Raw {
         self.shell.run(set, values).await.map(drop)
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        let delete = "DELETE FROM {ks}.silos WHERE cluster = ? AND silo = 'version'";
-        self.of_cluster(delete).await.map(drop)
+    async fn drop_row(&mut self, key: Option<&str>) -> Result<(), Stop> {
+        let delete = "DELETE FROM {ks}.silos WHERE cluster = ? AND silo = ?";
+        let values = (&self.cluster, key.unwrap_or("version"));
+        self.shell.run(delete, values).await.map(drop)
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {

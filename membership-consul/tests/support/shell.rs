@@ -162,6 +162,11 @@ impl Raw {
         let folder = shell.folder(cluster);
         Self { shell, folder }
     }
+
+    fn row(&self, key: &str) -> String {
+        let key = key.replace('%', "%25").replace('/', "%2F");
+        format!("{}silo/{key}/row", self.folder)
+    }
 }
 
 #[async_trait]
@@ -169,9 +174,7 @@ impl RawAccess for Raw {
     type Saved = Vec<Pair>;
 
     async fn put_row(&mut self, key: &str, body: &str) -> Result<(), Stop> {
-        let key = key.replace('%', "%25").replace('/', "%2F");
-        let key = format!("{}silo/{key}/row", self.folder);
-        self.shell.put(&key, body).await
+        self.shell.put(&self.row(key), body).await
     }
 
     /// Fields without a key of their own are in the key `version/table`.
@@ -206,8 +209,9 @@ impl RawAccess for Raw {
         self.shell.replace(&folder, &pairs).await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        let folder = format!("{}version/", self.folder);
+    async fn drop_row(&mut self, key: Option<&str>) -> Result<(), Stop> {
+        let version = || format!("{}version/", self.folder);
+        let folder = key.map_or_else(version, |key| self.row(key));
         self.shell.remove(&folder).await
     }
 

@@ -176,9 +176,10 @@ impl RawAccess for Raw {
         self.put("row.version", attributes).await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
+    async fn drop_row(&mut self, key: Option<&str>) -> Result<(), Stop> {
+        let item = key.map_or("row.version".to_owned(), |key| format!("row/{key}"));
         let delete = self.client.delete_item().table_name(&self.table);
-        let delete = delete.set_key(Some(item_key(&self.cluster, "row.version")));
+        let delete = delete.set_key(Some(item_key(&self.cluster, &item)));
         Ok(delete.send().await.map(drop)?)
     }
 

@@ -237,9 +237,9 @@ impl RawAccess for Raw {
         self.shell.replace(&at(""), &pairs).await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        let key = format!("{}table/version", self.base);
-        self.shell.delete(&key).await
+    async fn drop_row(&mut self, row: Option<&str>) -> Result<(), Stop> {
+        let name = row.map_or("table/version".to_owned(), |row| format!("rows/{row}"));
+        self.shell.delete(&format!("{}{name}", self.base)).await
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {

@@ -108,15 +108,17 @@ impl Raw {
     }
 }
 
+/// The field of a row.
+fn member(row: &str) -> String {
+    format!("members.{}", row.replace('.', "%2E").replace('$', "%24"))
+}
+
 #[async_trait]
 impl RawAccess for Raw {
     type Saved = Vec<Document>;
 
     async fn put_row(&mut self, row: &str, body: &str) -> Result<(), Stop> {
-        let name = row.replace('.', "%2E").replace('$', "%24");
-        let mut set = Document::new();
-        set.insert(format!("members.{name}"), body);
-        self.update(doc! { "$set": set }).await
+        self.update(doc! { "$set": { member(row): body } }).await
     }
 
     async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
@@ -124,8 +126,9 @@ impl RawAccess for Raw {
             .await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        self.update(doc! { "$unset": { "version_row": "" } }).await
+    async fn drop_row(&mut self, row: Option<&str>) -> Result<(), Stop> {
+        let field = row.map_or("version_row".to_owned(), member);
+        self.update(doc! { "$unset": { field: "" } }).await
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {

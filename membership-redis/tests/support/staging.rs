@@ -86,9 +86,10 @@ impl RawAccess for Raw {
         Ok(all.exec_async(&mut self.connection).await?)
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        let mut delete = redis::cmd("DEL");
-        delete.arg(key(&self.cluster, "version"));
+    async fn drop_row(&mut self, row: Option<&str>) -> Result<(), Stop> {
+        let mut delete = redis::cmd(row.map_or("DEL", |_| "HDEL"));
+        let hash = row.map_or("version", |_| "rows");
+        delete.arg(key(&self.cluster, hash)).arg(row);
         Ok(delete.exec_async(&mut self.connection).await?)
     }
 

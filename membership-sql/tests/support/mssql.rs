@@ -188,8 +188,10 @@ impl RawAccess for Raw {
         self.run(&sql).await.map(drop)
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        let sql = format!("DELETE FROM membership_version WHERE {};", self.is_mine());
+    async fn drop_row(&mut self, silo: Option<&str>) -> Result<(), Stop> {
+        let one = |silo| format!("membership_silo WHERE silo = {} AND", quoted(silo));
+        let from = silo.map_or("membership_version WHERE".to_owned(), one);
+        let sql = format!("DELETE FROM {from} {};", self.is_mine());
         self.run(&sql).await.map(drop)
     }
 

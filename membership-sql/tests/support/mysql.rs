@@ -210,12 +210,11 @@ impl RawAccess for Raw {
         .await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        let cluster = &self.cluster;
-        self.run(format!(
-            "DELETE FROM membership_version WHERE cluster = {cluster}"
-        ))
-        .await
+    async fn drop_row(&mut self, silo: Option<&str>) -> Result<(), Stop> {
+        let one = |silo| format!("membership_silo WHERE silo = {} AND", text(silo));
+        let from = silo.map_or("membership_version WHERE".to_owned(), one);
+        self.run(format!("DELETE FROM {from} cluster = {}", self.cluster))
+            .await
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {

@@ -158,8 +158,13 @@ impl RawAccess for Raw {
         self.is_everywhere().await
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        self.put_version_row("").await
+    async fn drop_row(&mut self, row: Option<&str>) -> Result<(), Stop> {
+        let Some(row) = row else {
+            return self.put_version_row("").await;
+        };
+        let path = format!("{}/{row}", self.znode);
+        self.shell.remove(&path).await?;
+        self.is_everywhere().await
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {

@@ -89,6 +89,8 @@ bugs! {
     Setup T8 HeartbeatsMakeRows: "a heartbeat of a missing silo makes a row",
     Setup T8 MovesHeartbeatsBack: "a commit resets the heartbeats of the rows it writes",
     Setup T8 KeepsHeartbeatsOfRemovedRows: "the store keeps the heartbeats of removed rows, which nothing shows",
+    Setup T8 HidesOrphans: "a read does not name the heartbeats that have no row",
+    Setup T8 ShowsOrphans: "a read shows a heartbeat without a row as that of a silo",
     Setup T9 MixesSimilarNames: "characters that a store dislikes are left out of cluster names",
     Setup T10 DropsUnknownFields: "fields that this build does not know are dropped",
     Setup T10 CutsTimesToSeconds: "times are kept in seconds",

@@ -141,6 +141,10 @@ impl Backend for Planted {
         self.memory.put_version_row(cluster, text).await
     }
 
+    async fn drop_row(&self, cluster: &ClusterName, key: &str) -> Result<(), Stop> {
+        self.memory.drop_row(cluster, key).await
+    }
+
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         self.memory.drop_version_row(cluster).await
     }

@@ -10,9 +10,10 @@ use conformance_tests::backends::Memory;
 use conformance_tests::{Backend, Checkpoint};
 use membership_core::{
     Attempt, ClusterName, CommitOutcome, CommitRequest, Conflict, Durability, Guarantees,
-    Heartbeat, HeartbeatWrite, InitializeRequest, MembershipEntry, MembershipTable, Operation,
-    ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, Rows, SharedSettings, SiloAddress,
-    Snapshot, TableError, TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
+    Heartbeat, HeartbeatWrite, Heartbeats, InitializeRequest, MembershipEntry, MembershipTable,
+    Operation, ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, Rows, SharedSettings,
+    SiloAddress, Snapshot, TableError, TableErrorKind, TableId, TableLimits, VersionRow,
+    VersionToken,
 };
 
 use super::bug::Bug;
@@ -224,6 +225,19 @@ impl Broken {
         }
     }
 
+    fn sort(&self, mut heartbeats: Heartbeats) -> Heartbeats {
+        match self.bug {
+            Bug::HidesOrphans => heartbeats.orphans.clear(),
+            Bug::ShowsOrphans => {
+                let shown = heartbeats.orphans.iter();
+                let shown = shown.map(|silo| (*silo, Heartbeat::default()));
+                heartbeats.silos.extend(shown);
+            }
+            _ => {}
+        }
+        heartbeats
+    }
+
     fn show(&self, mut snapshot: Snapshot) -> Snapshot {
         match self.bug {
             Bug::TearsReads => {
@@ -381,7 +395,7 @@ impl MembershipTable for Broken {
                 heartbeats,
             }) => Ok(ReadAnswer::Snapshot {
                 snapshot: self.show(snapshot),
-                heartbeats,
+                heartbeats: heartbeats.map(|heartbeats| self.sort(heartbeats)),
             }),
             Err(e)
                 if self.bug == Bug::EmptyWhenAbsent

@@ -118,6 +118,10 @@ impl Backend for Networked {
         self.server.memory.put_version_row(cluster, text).await
     }
 
+    async fn drop_row(&self, cluster: &ClusterName, key: &str) -> Result<(), Stop> {
+        self.server.memory.drop_row(cluster, key).await
+    }
+
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         self.server.memory.drop_version_row(cluster).await
     }

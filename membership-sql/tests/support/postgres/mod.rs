@@ -129,9 +129,10 @@ impl RawAccess for Raw {
         Ok(self.shell.run(&sql).await?)
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        let cluster = quoted(&self.cluster);
-        let sql = format!("DELETE FROM membership_version WHERE cluster = {cluster}");
+    async fn drop_row(&mut self, key: Option<&str>) -> Result<(), Stop> {
+        let one = |key| format!("membership_silo WHERE silo = {} AND", quoted(key));
+        let from = key.map_or("membership_version WHERE".to_owned(), one);
+        let sql = format!("DELETE FROM {from} cluster = {}", quoted(&self.cluster));
         Ok(self.shell.run(&sql).await?)
     }
 

@@ -29,8 +29,8 @@ impl RawAccess for Raw {
         Err(Stop::failed("`put_version_row` in tests/support/raw.rs is not written yet: it puts any text in the place of the version row"))
     }
 
-    async fn drop_version_row(&mut self) -> Result<(), Stop> {
-        Err(Stop::failed("`drop_version_row` in tests/support/raw.rs is not written yet: it takes the version row away and leaves the rows"))
+    async fn drop_row(&mut self, _key: Option<&str>) -> Result<(), Stop> {
+        Err(Stop::failed("`drop_row` in tests/support/raw.rs is not written yet: it takes a row away and leaves its heartbeat, or the version row and leaves the rows"))
     }
 
     async fn count(&mut self) -> Result<usize, Stop> {
