@@ -34,6 +34,8 @@ mod outages;
 /// What the program shows, over one of the stores.
 #[cfg(feature = "redis")]
 mod program;
+#[allow(dead_code, reason = "only stores that keep such heartbeats are asked")]
+mod rowless;
 mod scenarios;
 #[allow(
     dead_code,
@@ -104,6 +106,30 @@ tests_over! {
     zookeeper, "zk", ZooKeeper, hints;
     etcd, "etcd", Etcd, hints;
     nats, "nats", Nats;
+}
+
+/// The tests of stores that keep the heartbeat of a silo without a row.
+macro_rules! tests_of_rowless {
+    ($($module:ident, $feature:literal, $kind:ident;)+) => {
+        $(
+            #[cfg(feature = $feature)]
+            mod $module {
+                use membership_testbed::Kind;
+
+                use super::{rowless, store::Store};
+
+                #[test]
+                fn doctor_names_a_late_heartbeat() {
+                    rowless::doctor_names_a_late_heartbeat(&Store::start(Kind::$kind));
+                }
+            }
+        )+
+    };
+}
+
+tests_of_rowless! {
+    mongodb_heartbeats, "mongodb", MongoDb;
+    nats_heartbeats, "nats", Nats;
 }
 
 /// The tests of three servers of one kind whose leader is killed.
