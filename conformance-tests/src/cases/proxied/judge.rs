@@ -238,7 +238,7 @@ impl Route {
             _ => {}
         }
         let without = |beats: &Heartbeats| {
-            let mut beats = beats.clone();
+            let mut beats = crate::case::shown(beats);
             beats.silos.remove(silo);
             beats
         };
