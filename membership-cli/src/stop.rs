@@ -1,8 +1,15 @@
 //! Requests to stop a long-running command: signals, and the end of standard input.
 
 use std::io::Read;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Signals within this time are one request: `timeout` and process managers send one to the process
+/// and one to its group, a terminal that is closed sends several. Nobody has seen an effect of the
+/// first one until it is over.
+const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// Why to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +21,11 @@ pub(crate) enum Stop {
 }
 
 /// The requests to stop, in order. A second one asks for a faster stop.
-pub(crate) struct Stops(mpsc::UnboundedReceiver<Stop>);
+pub(crate) struct Stops {
+    requests: mpsc::UnboundedReceiver<Stop>,
+    /// A request that was taken and not given yet, and when to give it.
+    taken: Option<(Stop, Instant)>,
+}
 
 impl Stops {
     /// Listens to signals from now on, and to the end of standard input if `stdin_too`. Needs a
@@ -34,15 +45,29 @@ impl Stops {
                     let _ = sender.send(Stop::Orphaned);
                 })?;
         }
-        Ok(Self(receiver))
+        Ok(Self {
+            requests: receiver,
+            taken: None,
+        })
     }
 
     /// The next request. Cancel safe.
     pub async fn next(&mut self) -> Stop {
-        match self.0.recv().await {
-            Some(stop) => stop,
-            None => std::future::pending().await,
+        let (stop, at) = match self.taken {
+            Some(taken) => taken,
+            None => {
+                let Some(stop) = self.requests.recv().await else {
+                    return std::future::pending().await;
+                };
+                *self.taken.insert((stop, Instant::now() + AT_ONCE))
+            }
+        };
+        if stop == Stop::Signal {
+            tokio::time::sleep_until(at).await;
+            while self.requests.try_recv().is_ok() {}
         }
+        self.taken = None;
+        stop
     }
 }
 
