@@ -10,11 +10,14 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 
-/// JSON that means nothing within HTML either: everything from the table is text of others.
+use crate::words::misleads;
+
+/// JSON that means nothing within HTML or to a terminal either: everything from the table is text of
+/// others.
 pub(super) fn text_of(value: &impl Serialize) -> Bytes {
     let text = serde_json::to_string(value).unwrap_or_default();
     // These occur within strings alone, where an escape means the same.
-    let special = |c: char| matches!(c, '<' | '>' | '&' | '\u{7f}' | '\u{2028}' | '\u{2029}');
+    let special = |c: char| matches!(c, '<' | '>' | '&') || misleads(c);
     if !text.contains(special) {
         return text.into();
     }
@@ -151,10 +154,11 @@ mod tests {
 
     #[test]
     fn text_of_others_is_no_markup() {
-        let hostile = "</script><script>alert(1)</script>&\u{2028}\"\n\u{7f}";
+        let hostile = "</script><script>alert(1)</script>&\u{2028}\"\n\u{7f}\u{9b}31m\u{202e}";
         let text = text_of(&json!({ "name": hostile }));
         let text = std::str::from_utf8(&text).unwrap();
-        assert!(!text.contains(['<', '>', '&', '\n', '\u{2028}']), "{text}");
+        assert!(!text.contains(['<', '>', '&']), "{text}");
+        assert!(!text.contains(misleads), "{text}");
         let read: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(read["name"], hostile);
     }

@@ -20,6 +20,20 @@ use membership_core::{
 
 pub use concern::{Concern, LATELY};
 
+/// Whether a character of others' text controls a terminal, ends a line, or hides or reorders what
+/// stands beside it.
+///
+/// ```
+/// use membership::words::misleads;
+/// assert!("\u{1b}\u{9b}\u{202e}\u{61c}\u{2028}".chars().all(misleads));
+/// assert!(!"zone 1, Zürich, \u{5d0}".chars().any(misleads));
+/// ```
+#[must_use]
+pub fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// `3 s`, `2 min`, `4 h`, `5 days`: one unit, rounded down.
 #[must_use]
 pub fn span(d: Duration) -> String {

@@ -120,4 +120,4 @@ export function grouped(members, field) {
 }
 
 /// Text without characters that hide or reorder others.
-export const clean = (text) => String(text).replace(/[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, "\ufffd");
+export const clean = (text) => String(text).replace(/[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu, "\ufffd");
