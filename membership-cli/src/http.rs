@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use membership::http::{Exporter, HttpError, Options, Server, ServerTls, Token};
 
 use crate::exit::{Exit, Failure};
+use crate::text::ip_and_port;
 
 /// The options of the command line.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -14,11 +15,11 @@ use crate::exit::{Exit, Failure};
 pub(crate) struct HttpArgs {
     /// Where to answer HTTP: the page /, /livez, /readyz, /metrics, /api/v1/…; port 0 is any free one. Elsewhere
     /// than on loopback it needs --http-token-file and --http-tls-…
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = ip_and_port)]
     http: Option<SocketAddr>,
     /// A host name by which clients may ask for it, besides IP addresses and localhost; may be
     /// repeated
-    #[arg(long, value_name = "NAME", requires = "http")]
+    #[arg(long, value_name = "NAME", requires = "http", value_parser = host)]
     http_name: Vec<String>,
     /// A file of tokens, one per line, of which a client needs one for all but /livez and /readyz
     #[arg(long, value_name = "FILE", requires = "http")]
@@ -33,6 +34,14 @@ pub(crate) struct HttpArgs {
     /// reaches, and behind a proxy that has both. --insecure includes it
     #[arg(long, requires = "http")]
     http_insecure: bool,
+}
+
+/// What a request names has no port and no path; a name that has would never match.
+fn host(text: &str) -> Result<String, String> {
+    match !text.is_empty() && !text.contains([':', '/', ' ', '@']) {
+        true => Ok(text.to_owned()),
+        false => Err("write a host name alone, for example silo.example".to_owned()),
+    }
 }
 
 impl HttpArgs {

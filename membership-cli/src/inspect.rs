@@ -64,6 +64,15 @@ impl Inspection {
         }
     }
 
+    /// Whether somebody changed or removed rows without a commit, as far as the rows tell.
+    pub fn is_changed_by_hand(&self) -> bool {
+        let rows = &self.snapshot.rows;
+        let counted = self.snapshot.version_row.row_count;
+        let other =
+            rows.undecodable().next().is_none() && self.snapshot.is_as_committed() == Some(false);
+        other || counted != rows.len() as u64
+    }
+
     /// How far this machine's clock is behind those of the silos, if all heartbeats of at least two
     /// living silos are in its future.
     pub fn behind(&self) -> Option<Duration> {

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::text::misleads;
+
 /// How text looks on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Paint {
@@ -22,12 +24,17 @@ pub(crate) struct Out {
     to: Box<dyn Write + Send>,
     terminal: bool,
     colour: bool,
+    /// Whether it is the standard output of the process.
+    standard: bool,
     error: Option<io::Error>,
 }
 
 impl Out {
     pub fn stdout() -> Self {
-        Self::stream(Box::new(io::stdout()), io::stdout().is_terminal())
+        Self {
+            standard: true,
+            ..Self::stream(Box::new(io::stdout()), io::stdout().is_terminal())
+        }
     }
 
     pub fn stderr() -> Self {
@@ -41,6 +48,7 @@ impl Out {
             to,
             terminal: terminal && !dumb,
             colour: terminal && !dumb && !set("NO_COLOR"),
+            standard: false,
             error: None,
         }
     }
@@ -51,6 +59,7 @@ impl Out {
             to,
             terminal: false,
             colour: false,
+            standard: false,
             error: None,
         }
     }
@@ -68,12 +77,13 @@ impl Out {
         self.raw(format_args!("{text}\n"));
     }
 
-    /// Text as it is.
+    /// Text as it is, but for characters that mislead, which JSON has from the table: those have an
+    /// escape of JSON.
     pub fn raw(&mut self, text: impl Display) {
         if self.error.is_none() {
             let written = self
                 .to
-                .write_all(text.to_string().as_bytes())
+                .write_all(harmless(text.to_string()).as_bytes())
                 .and_then(|()| self.to.flush());
             self.error = written.err();
         }
@@ -98,8 +108,8 @@ impl Out {
     }
 
     /// Whether the reader has closed the stream, or the stream cannot be written.
-    pub const fn is_closed(&self) -> bool {
-        self.error.is_some()
+    pub fn is_closed(&self) -> bool {
+        self.error.is_some() || (self.standard && reader_has_gone())
     }
 
     /// Why nothing could be written, unless the reader has closed the stream.
@@ -124,6 +134,31 @@ impl Out {
             text.to_string()
         }
     }
+}
+
+/// Whether the reader of a pipe has closed it: who writes nothing would not find out.
+fn reader_has_gone() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdout = io::stdout();
+    let mut pipe = [PollFd::new(&stdout, PollFlags::empty())];
+    poll(&mut pipe, Some(&Timespec::default())).is_ok()
+        && pipe[0].revents().contains(PollFlags::ERR)
+}
+
+/// ASCII that controls (colours, ends of lines) is this program's own: JSON has escaped it.
+fn harmless(text: String) -> String {
+    let bad = |c: char| (!c.is_ascii() || c == '\u{7f}') && misleads(c);
+    if !text.contains(bad) {
+        return text;
+    }
+    let mut safe = String::with_capacity(text.len() + 64);
+    for c in text.chars() {
+        match bad(c) {
+            true => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => safe.push(c),
+        }
+    }
+    safe
 }
 
 struct Text(Arc<Mutex<Vec<u8>>>);
@@ -166,6 +201,15 @@ mod tests {
             assert!(out.is_closed());
             assert_eq!(out.error().is_some(), is_error);
         }
+    }
+
+    #[test]
+    fn json_of_others_controls_no_terminal() {
+        let name = "\u{9b}31m\u{202e}\u{7f}\u{61c}\u{1b}";
+        let text = Out::text(|out| out.line(serde_json::json!({ "name": name })));
+        assert!(!text.trim_end().contains(misleads), "{text}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["name"], name);
     }
 
     #[test]

@@ -209,9 +209,15 @@ impl FromStr for Filter {
                 let known: Vec<_> = FIELDS.iter().map(|(name, _)| *name).collect();
                 return Err(format!("`{key}` is none of {}", known.join(", ")));
             };
+            let value = value.trim().to_lowercase();
+            let is_it = |status: &SiloStatus| status.to_string().to_lowercase() == value;
+            if *field == Field::Status && !SiloStatus::ALL.iter().any(is_it) {
+                let known = SiloStatus::ALL.map(|status| status.to_string());
+                return Err(format!("no silo is `{value}`: write {}", known.join(", ")));
+            }
             Ok(Condition {
                 field: *field,
-                value: value.trim().to_lowercase(),
+                value,
             })
         };
         text.split(',')
@@ -248,7 +254,11 @@ mod tests {
             let parsed: Filter = filter.parse().unwrap();
             assert_eq!(parsed.matches(&silo), is_match, "{filter}");
         }
-        for (filter, error) in [("zone", "no ="), ("colour=red", "none of status, zone")] {
+        for (filter, error) in [
+            ("zone", "no ="),
+            ("colour=red", "none of status, zone"),
+            ("status=actve", "Joining, Active"),
+        ] {
             let said = filter.parse::<Filter>().unwrap_err();
             assert!(said.contains(error), "{said}");
         }

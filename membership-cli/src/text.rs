@@ -1,6 +1,8 @@
 //! Text for people: ages, durations, counts, tables.
 
-pub(crate) use membership::words::{ago, count, span};
+use std::net::SocketAddr;
+
+pub(crate) use membership::words::{ago, count, misleads, span};
 
 use membership_core::TableError;
 
@@ -8,13 +10,17 @@ use crate::out::{Out, Paint};
 
 /// Text from the table, without characters that control a terminal.
 pub(crate) fn clean(text: &str) -> String {
-    let controls = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     text.chars()
-        .map(|c| if controls(c) { '\u{fffd}' } else { c })
+        .map(|c| if misleads(c) { '\u{fffd}' } else { c })
         .collect()
+}
+
+/// An address of the command line.
+pub(crate) fn ip_and_port(text: &str) -> Result<SocketAddr, String> {
+    text.parse::<SocketAddr>().map_err(|_| {
+        "write an IP address and a port, for example 127.0.0.1:7100; names are not resolved"
+            .to_owned()
+    })
 }
 
 /// What happened and to whom, without what a caller of the table does about it.

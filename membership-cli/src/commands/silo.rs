@@ -18,6 +18,7 @@ use crate::printer::Printer;
 use crate::security::SecurityArgs;
 use crate::session::{Session, TableArgs};
 use crate::stop::{Stop, Stops};
+use crate::text::ip_and_port;
 
 /// Run one silo until SIGTERM, SIGINT or SIGHUP, then leave; a second signal stops it at once
 #[derive(Debug, clap::Args)]
@@ -76,13 +77,6 @@ fn key_value(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write key=value".to_owned()),
     }
-}
-
-fn ip_and_port(text: &str) -> Result<SocketAddr, String> {
-    text.parse::<SocketAddr>().map_err(|_| {
-        "write an IP address and a port, for example 127.0.0.1:7100; names are not resolved"
-            .to_owned()
-    })
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {

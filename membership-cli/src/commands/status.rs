@@ -146,6 +146,14 @@ pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
         let line = out.paint(Paint::Red, line);
         out.line(line);
     }
+    if inspection.is_changed_by_hand() {
+        let line = format!(
+            "the rows are not those of version {}: somebody changed or removed some without a commit (run `membership doctor`)",
+            inspection.snapshot.version()
+        );
+        let line = out.paint(Paint::Red, line);
+        out.line(line);
+    }
     let mut grid = Grid::new([
         "SILO",
         "NAME",
@@ -162,7 +170,7 @@ pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
     for entry in &rows {
         row(&mut grid, entry, inspection);
     }
-    if rows.is_empty() && inspection.snapshot.rows.entries().next().is_some() {
+    if rows.is_empty() && more == 0 && inspection.snapshot.rows.entries().next().is_some() {
         out.line("no silo matches the filter");
     } else if !rows.is_empty() {
         grid.show(out);
@@ -293,6 +301,9 @@ pub(crate) fn summary(inspection: &Inspection) -> String {
     if damaged > 0 {
         parts.push(count(damaged, "damaged row"));
     }
+    if inspection.is_changed_by_hand() {
+        parts.push("rows changed by hand".to_owned());
+    }
     let mut line = format!(
         "{} · version {}",
         parts.join(", "),
@@ -332,6 +343,7 @@ fn as_json(inspection: &Inspection, args: &RowArgs, cluster: &str, store: &str) 
         "members": members,
         "more": more,
         "undecodable": undecodable,
+        "changed_by_hand": inspection.is_changed_by_hand(),
         "recent": row.recent,
     })
 }

@@ -335,3 +335,25 @@ fn over_tls(at: SocketAddr, certificate: &Path, request: &str) -> String {
     let _ = stream.read_to_end(&mut text);
     String::from_utf8(text).unwrap()
 }
+
+#[test]
+fn addresses_and_names_that_cannot_be_are_answered_with_right_ones() {
+    let place = Place::new();
+    for (option, wrong, said) in [
+        ("--http", "9700", "for example 127.0.0.1:"),
+        ("--http", "localhost:9700", "names are not resolved"),
+        ("--http-name", "silo.example:9700", "a host name alone"),
+        ("--http-name", "https://silo.example", "a host name alone"),
+    ] {
+        let rest = ["dashboard", "--http", "127.0.0.1:0"];
+        let args = if option == "--http" {
+            &rest[..1]
+        } else {
+            &rest[..]
+        };
+        let told = place
+            .run(&[args, &[option, wrong]].concat())
+            .expect_lines(2);
+        assert!(told.err.contains(said), "{told:?}");
+    }
+}
