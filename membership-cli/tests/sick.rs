@@ -31,6 +31,14 @@ fn rows_removed_by_hand_are_told_also_after_the_next_commit() {
     );
     let at_once = cluster.place.run(&["doctor", "--quick"]).expect(1);
     assert!(at_once.out.contains("damaged"), "{at_once:?}");
+    let status = cluster.place.run(&["status"]).expect(0);
+    assert!(status.out.contains("without a commit"), "{status:?}");
+    assert!(
+        status.out.contains("rows changed by hand · version"),
+        "{status:?}"
+    );
+    let json = cluster.place.run(&["status", "--json"]).expect(0).json();
+    assert_eq!(json["changed_by_hand"], true, "{json:#}");
     // The next commit confirms the rows that are left, and the silo without one stops.
     let newcomer = Process::start(&cluster.place, port(), "local", &[]);
     newcomer.address(secs(40));
@@ -154,6 +162,32 @@ fn a_second_signal_ends_it_though_the_table_hangs() {
     println!("ended {took:?} after the second signal");
     // 100 ms on a machine without other work.
     assert!(took < Duration::from_millis(600), "{took:?}");
+}
+
+#[test]
+fn a_silo_whose_table_was_wiped_does_not_advise_to_make_one() {
+    let cluster = Cluster::started(1, "local");
+    sql(
+        &cluster.place,
+        "DELETE FROM membership_version; DELETE FROM membership_silo; DELETE FROM membership_heartbeat",
+    );
+    cluster.silos[0].sees_table("table_replaced", secs(40));
+    let told = events(&cluster.silos[0], "table");
+    let error = told.last().unwrap()["error"].as_str().unwrap();
+    assert!(error.contains("restart the silos"), "{error}");
+    assert!(!error.contains("start a silo,"), "{error}");
+}
+
+/// As `timeout` and process managers send them: to the process, and to its group.
+#[test]
+fn two_signals_at_once_are_one_request_to_leave() {
+    let mut cluster = Cluster::started(2, "local");
+    cluster.silos[0].signal(Signal::TERM);
+    cluster.silos[0].signal(Signal::INT);
+    assert_eq!(cluster.silos[0].ends(secs(40)).0, Some(0));
+    let ended = events(&cluster.silos[0], "terminated");
+    assert_eq!(ended[0]["cause"], "left", "{ended:?}");
+    assert_eq!(ended[0]["clean"], true, "{ended:?}");
 }
 
 #[test]

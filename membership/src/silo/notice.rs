@@ -2,18 +2,31 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use membership_core::protocol::{JoinProgress, Notice};
+use membership_core::protocol::{JoinProgress, Notice, TableState};
+use membership_core::{TableError, TableErrorKind};
 
 use super::driver::Driver;
+
+/// A silo that knew a table must not advise to make the first one.
+fn said(notice: &Notice, error: &TableError) -> TableError {
+    match notice {
+        Notice::Table(TableState::Changed(how))
+            if error.kind() == TableErrorKind::NotInitialized =>
+        {
+            let (kind, message) = (TableErrorKind::from(*how), error.message());
+            TableError::new(kind, error.operation(), error.store(), message)
+        }
+        _ => error.clone(),
+    }
+}
 
 impl Driver {
     pub(super) fn tell(&mut self, notice: Notice) {
         let me = self.protocol.me();
-        self.publisher
-            .events
-            .notice(&notice, me, self.table_error.as_ref());
-        self.report
-            .notice(&notice, self.table_error.as_ref(), self.clock.mono());
+        let error = self.table_error.as_ref().map(|error| said(&notice, error));
+        let error = error.as_ref();
+        self.publisher.events.notice(&notice, me, error);
+        self.report.notice(&notice, error, self.clock.mono());
         match notice {
             Notice::JoinProgress(progress) => self.progress(&progress),
             Notice::Active { .. } => self.calls.end_join(),
