@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
+use futures_util::{Stream, StreamExt as _};
 use membership_core::ClusterView;
 
 use super::answer::{Problem, json_bytes};
@@ -62,22 +63,56 @@ pub(super) async fn view(
     Ok(response)
 }
 
-/// The first view that is newer than this version; the newest one when the time is over or the silo
-/// has ended.
+/// The first view that is newer than this version, or that takes the place of one of this silo's which
+/// was withdrawn; the newest one when the time is over or the silo has ended.
 async fn newer_than(site: &Site, known: u64, timeout: Duration) -> Result<ClusterView, Problem> {
     let Ok(_permit) = site.waits.try_acquire() else {
         return Err(Problem::too_many("waiting requests", MAX_WAITS));
     };
-    let mut views = site.observed.views();
-    let newer = async {
-        loop {
-            match views.next().await {
-                Some(view) if view.version() > known => return Some(view),
-                Some(_) => {}
-                None => return None,
-            }
-        }
-    };
+    let newer = first_newer(site.observed.views(), known);
     let found = tokio::time::timeout(timeout, newer).await.ok().flatten();
     Ok(found.unwrap_or_else(|| site.observed.view()))
+}
+
+async fn first_newer(
+    mut views: impl Stream<Item = ClusterView> + Unpin,
+    known: u64,
+) -> Option<ClusterView> {
+    let mut last: Option<ClusterView> = None;
+    loop {
+        let view = views.next().await?;
+        let replaces = |last: &ClusterView| view.version() <= last.version() && view != *last;
+        if view.version() > known || last.as_ref().is_some_and(replaces) {
+            return Some(view);
+        }
+        last = Some(view);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use futures_util::stream::{iter, pending};
+    use membership_core::{Rows, SharedSettings, Snapshot, TableId, VersionRow};
+
+    use super::*;
+
+    fn view(version: u64) -> ClusterView {
+        let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        row.version = version;
+        ClusterView::new(Snapshot::new(row.token(&[]), row, Rows::new()))
+    }
+
+    #[test]
+    fn whoever_knows_a_withdrawn_view_is_told_what_stands_in_its_place() {
+        let first = |versions: &[u64]| {
+            let views: Vec<ClusterView> = versions.iter().copied().map(view).collect();
+            let found = first_newer(iter(views).chain(pending()), 14).now_or_never();
+            found.flatten().map(|view| view.version())
+        };
+        assert_eq!(first(&[12, 13, 14]), None);
+        assert_eq!(first(&[14, 14]), None);
+        assert_eq!(first(&[14, 13]), Some(13));
+        assert_eq!(first(&[13, 15]), Some(15));
+    }
 }
