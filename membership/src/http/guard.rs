@@ -101,7 +101,7 @@ impl Guard {
 
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => name,
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     }
 }
@@ -175,6 +175,8 @@ mod tests {
             "localhost.evil.example",
             "silo.example.evil",
             "[evil]:1",
+            "localhost:9700@evil.example",
+            "127.0.0.1:evil",
             "a:b:c",
         ] {
             assert!(!guard.allows(host), "{host}");

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use membership_core::{ClusterView, SiloAddress, TableId};
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use super::answer::text_of;
 use super::events::{as_json, word};
 use super::model;
+use super::steady::Steady;
 use crate::EventKind;
 use crate::silo::Observed;
 
@@ -86,6 +88,8 @@ impl Journal {
         let journal = Arc::new(Self::new(observed.me(), observed.view()));
         let writer = journal.clone();
         let (mut events, mut views) = (observed.events(), observed.views());
+        let mut steady = Steady::new(observed);
+        let mut every = tokio::time::interval(Duration::from_secs(1));
         tokio::spawn(async move {
             loop {
                 tokio::select! {
@@ -97,8 +101,12 @@ impl Journal {
                     event = events.next() => match event {
                         // The views come by themselves, with what changed.
                         Some(event) if matches!(event.kind, EventKind::ViewPublished { .. }) => {}
+                        Some(event) if !steady.tells(&event) => {}
                         Some(event) => writer.write(word(&event.kind), &as_json(&event)),
                         None => break,
+                    },
+                    _ = every.tick() => if let Some(event) = steady.tick() {
+                        writer.write(word(&event.kind), &as_json(&event));
                     },
                 }
             }

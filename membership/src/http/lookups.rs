@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
@@ -12,7 +13,7 @@ use serde_json::json as object;
 use super::Site;
 use super::answer::{Problem, json};
 use super::model::member;
-use super::query::Query;
+use super::query::{self, Query};
 use crate::history;
 
 /// `/api/v1/owner?key=`: by the confirmed view, whose token fences the writes of the owner.
@@ -63,10 +64,11 @@ pub(super) async fn history(State(site): State<Arc<Site>>, uri: Uri) -> Result<R
 /// first, because the question is why it died.
 pub(super) async fn why(
     State(site): State<Arc<Site>>,
-    Path(text): Path<String>,
+    path: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, Problem> {
     Query::of(&uri, &[])?;
+    let text = query::named(path)?;
     site.check_running()?;
     let view = site.observed.view();
     let found = named(&view, &text);

@@ -50,8 +50,10 @@ mod openapi;
 mod page;
 mod prometheus;
 mod query;
+mod seats;
 mod server;
 mod stalled;
+mod steady;
 mod tls;
 mod token;
 mod view;
@@ -143,14 +145,15 @@ impl Options {
     }
 
     fn observed(self, observed: Observed) -> Router {
+        let waits = Arc::new(Semaphore::new(MAX_WAITS));
         let page = self
             .page
-            .then(|| Page::of_silo(&observed, self.exporter.clone()));
+            .then(|| Page::of_silo(&observed, self.exporter.clone(), waits.clone()));
         let site = Arc::new(Site {
             journal: Journal::start(&observed),
             observed,
             streams: self.streams.unwrap_or_else(streams),
-            waits: Arc::new(Semaphore::new(MAX_WAITS)),
+            waits,
             exporter: self.exporter,
         });
         let guard = Guard::new(self.names, self.token, self.secure);

@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::Uri;
 use membership_core::WallTime;
 
 use super::answer::Problem;
+
+/// What a path names.
+pub(super) fn named(path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    let wrong = |_| Problem::bad_request("the path must be UTF-8, in escapes of URLs");
+    path.map(|Path(name)| name).map_err(wrong)
+}
 
 pub(super) struct Query(Vec<(String, String)>);
 

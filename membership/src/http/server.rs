@@ -7,27 +7,34 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::answer::{Problem, text};
+use super::seats::{Seat, Seats};
 use super::stalled::Stalled;
-use super::{Dashboard, Exporter, HttpError, MAX_STREAMS, Options, ServerTls, guard};
+use super::{Dashboard, Exporter, HttpError, MAX_STREAMS, MAX_WAITS, Options, ServerTls, guard};
 use crate::Silo;
 
-/// At most so many connections; more are closed at once.
-const MAX_CONNECTIONS: usize = 2048;
+/// At most so many connections. One more takes the place of that which has been quiet for longest;
+/// if all are busy, it is closed at once.
+const MAX_CONNECTIONS: usize = MAX_STREAMS + MAX_WAITS + 512;
+/// A form or a change, and how long it may take to come.
+const MAX_BODY: usize = 64 << 10;
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take for the head of a request, and be quiet between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -111,6 +118,7 @@ impl Server {
             router: outer(shown),
             tls,
             exporter: options.exporter,
+            seats: Seats::new(MAX_CONNECTIONS),
         };
         std::thread::Builder::new()
             .name("http".to_owned())
@@ -218,6 +226,7 @@ struct Answering {
     router: Router,
     tls: Option<TlsAcceptor>,
     exporter: Option<Exporter>,
+    seats: Arc<Seats>,
 }
 
 impl Answering {
@@ -230,7 +239,6 @@ impl Answering {
                 }
             });
         }
-        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
@@ -241,38 +249,108 @@ impl Answering {
                     continue;
                 }
             };
-            let Ok(permit) = connections.clone().try_acquire_owned() else {
+            let Some(seat) = self.seats.take().await else {
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            let (router, tls) = (self.router.clone(), self.tls.clone());
+            let (router, tls, seat) = (self.router.clone(), self.tls.clone(), Arc::new(seat));
             tokio::spawn(async move {
-                let stream = Stalled::new(stream);
-                match tls {
-                    None => answer(stream, router).await,
-                    Some(tls) => {
-                        if let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await
-                        {
-                            answer(stream, router).await;
+                let answered = async {
+                    let stream = Stalled::new(stream);
+                    match tls {
+                        None => answer(stream, router, &seat).await,
+                        Some(tls) => {
+                            let accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
+                            if let Ok(Ok(stream)) = accepted {
+                                answer(stream, router, &seat).await;
+                            }
                         }
                     }
+                };
+                tokio::select! {
+                    () = answered => {}
+                    () = seat.must_leave() => {}
                 }
-                drop(permit);
             });
         }
     }
 }
 
-async fn answer<S>(stream: S, router: Router)
+/// The request with its body, if that comes in time. Nobody reads the body of a GET.
+async fn whole(request: hyper::Request<hyper::body::Incoming>) -> Option<Request> {
+    if request.method() != Method::POST {
+        return Some(request.map(Body::new));
+    }
+    let (head, body) = request.into_parts();
+    let body = to_bytes(Body::new(body), MAX_BODY);
+    let body = timeout(BODY_TIMEOUT, body).await.ok()?.ok()?;
+    Some(Request::from_parts(head, Body::from(body)))
+}
+
+async fn answer<S>(stream: S, router: Router, seat: &Arc<Seat>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
+        let (router, seat) = (router.clone(), seat.clone());
+        async move {
+            // Until all of it is here, the connection is one that gives way.
+            let Some(request) = whole(request).await else {
+                let message = "the body must come within 10 s, and have 64 KiB at most";
+                return Ok(Problem::bad_request(message).into_response());
+            };
+            seat.is_busy(true);
+            // A client that sends many requests at once takes turns with the others.
+            tokio::task::yield_now().await;
+            let response = router.oneshot(request).await;
+            let streams = |response: &Response| {
+                let kind = response.headers().get(CONTENT_TYPE);
+                kind.is_some_and(|kind| kind == "text/event-stream")
+            };
+            seat.is_busy(response.as_ref().is_ok_and(streams));
+            response
+        }
+    });
     let answered = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_BUFFER)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = answered.await {
         tracing::debug!(%error, "a connection for HTTP ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_sends_nothing_keeps_nobody_out() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answering = Answering {
+            router: outer(Arc::default()),
+            tls: None,
+            exporter: None,
+            seats: Seats::new(3),
+        };
+        tokio::spawn(answering.accept(listener));
+        let mut silent = Vec::new();
+        let begun = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n";
+        for sends in [begun.as_slice(), b"", b"GET / HTTP/1.1\r\nX: ", begun].repeat(2) {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(sends).await.unwrap();
+            silent.push(stream);
+        }
+        let mut probe = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        probe.write_all(request).await.unwrap();
+        let mut said = String::new();
+        probe.read_to_string(&mut said).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     }
 }

@@ -89,7 +89,7 @@ impl Dashboard {
         Arc::new(Page {
             sources: sources.collect(),
             live: None,
-            waits: Semaphore::new(MAX_WAITS),
+            waits: Arc::new(Semaphore::new(MAX_WAITS)),
             changes: self.by.and_then(|by| Changes::new(by, tables)),
             secure,
         })

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, Uri};
@@ -35,7 +36,7 @@ pub use self::dashboard::Dashboard;
 use self::picture::Picture;
 use self::source::Source;
 use super::answer::{Problem, json, json_bytes, typed};
-use super::query::Query;
+use super::query::{Query, named};
 use super::{Exporter, MAX_WAITS, lookups, model};
 use crate::silo::Observed;
 
@@ -55,7 +56,7 @@ pub(super) struct Page {
     sources: Vec<Arc<Source>>,
     /// The silo, if it is the page of one.
     live: Option<(Observed, Option<Exporter>)>,
-    waits: Semaphore,
+    waits: Arc<Semaphore>,
     changes: Option<act::Changes>,
     /// Whether clients speak TLS.
     secure: bool,
@@ -63,11 +64,15 @@ pub(super) struct Page {
 
 impl Page {
     /// The page of a silo. Needs a tokio runtime, on which a task follows the silo.
-    pub(super) fn of_silo(observed: &Observed, exporter: Option<Exporter>) -> Arc<Self> {
+    pub(super) fn of_silo(
+        observed: &Observed,
+        exporter: Option<Exporter>,
+        waits: Arc<Semaphore>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             sources: vec![follow::start(observed)],
             live: Some((observed.clone(), exporter)),
-            waits: Semaphore::new(MAX_WAITS),
+            waits,
             changes: None,
             secure: false,
         })
@@ -153,10 +158,10 @@ async fn page(
 /// `/silo/{silo}`.
 async fn about_page(
     State(page): State<Arc<Page>>,
-    Path(silo): Path<String>,
+    silo: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let (source, picture, entry) = found(&page, &uri, &silo)?;
+    let (source, picture, entry) = found(&page, &uri, &named(silo)?)?;
     Ok(html(html::about(source, &entry, &picture)))
 }
 
@@ -168,8 +173,8 @@ async fn icon() -> Response {
     typed("image/svg+xml", include_str!("icon.svg").into())
 }
 
-async fn script(Path(name): Path<String>) -> Result<Response, Problem> {
-    let text = match name.as_str() {
+async fn script(name: Result<Path<String>, PathRejection>) -> Result<Response, Problem> {
+    let text = match named(name)?.as_str() {
         "page.js" => include_str!("page.js"),
         "rows.js" => include_str!("rows.js"),
         "panels.js" => include_str!("panels.js"),
@@ -205,10 +210,10 @@ async fn status(
 /// `/api/v1/about/{silo}`: what its row tells, in sentences, and its neighbours on the hash rings.
 async fn about(
     State(page): State<Arc<Page>>,
-    Path(silo): Path<String>,
+    silo: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Result<Response, Problem> {
-    let (source, picture, entry) = found(&page, &uri, &silo)?;
+    let (source, picture, entry) = found(&page, &uri, &named(silo)?)?;
     let (entry, silo) = (&entry, entry.address);
     let changes = page.changes.as_ref();
     let eviction = changes.and_then(|_| act::warning(source, &silo));
@@ -248,9 +253,9 @@ fn found<'a>(
     let source: &Source = page.source(&query)?;
     let picture = source.picture().ok_or_else(not_read)?;
     let view = picture.view();
-    let named = lookups::named(&view, text);
-    let dead = named.iter().rfind(|e| e.status == SiloStatus::Dead);
-    let entry = dead.or(named.last()).map(|e| (*e).clone());
+    let all = lookups::named(&view, text);
+    let dead = all.iter().rfind(|e| e.status == SiloStatus::Dead);
+    let entry = dead.or(all.last()).map(|e| (*e).clone());
     Ok((source, picture, entry.ok_or_else(no_silo)?))
 }
 

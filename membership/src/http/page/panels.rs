@@ -37,6 +37,9 @@ pub(super) fn suspicions(source: &Source, picture: Option<&Picture>, cluster: &s
         None => text.push_str(
             "<p class=\"quiet\">Who does not reach whom is not known: the silos are not asked (--ask).</p>",
         ),
+        Some(reach) if reach.answered == 0 => text.push_str(
+            "<p class=\"quiet\">Who does not reach whom is not known: no silo answered.</p>",
+        ),
         Some(reach) if source.me.is_some() && reach.partial.is_empty() => {
             text.push_str("<p class=\"quiet\">This silo reaches all that others reach.</p>");
         }
