@@ -23,5 +23,7 @@ mod languages;
 mod metrics;
 #[path = "http/page.rs"]
 mod page;
+#[path = "http/sick.rs"]
+mod sick;
 #[path = "http/streams.rs"]
 mod streams;

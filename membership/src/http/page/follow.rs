@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use membership_core::ClusterView;
 use membership_core::protocol::NotReached;
@@ -11,6 +12,7 @@ use super::super::health::table_word;
 use super::picture::Picture;
 use super::source::{Reach, Source, wall};
 use super::timeline::Timeline;
+use crate::http::steady::Steady;
 use crate::silo::Observed;
 use crate::{Event, EventKind};
 
@@ -32,16 +34,26 @@ pub(super) fn start(observed: &Observed) -> Arc<Source> {
     source.changed();
     let (mut views, mut events) = (observed.views(), observed.events());
     let followed: Weak<Source> = Arc::downgrade(&source);
+    let mut steady = Steady::new(observed);
+    let mut every = tokio::time::interval(Duration::from_secs(1));
     tokio::spawn(async move {
         loop {
             tokio::select! {
+                _ = every.tick() => {
+                    let Some(source) = followed.upgrade() else { return };
+                    if let Some(event) = steady.tick() {
+                        on_event(&source, &event);
+                    }
+                }
                 view = views.next() => {
                     let (Some(view), Some(source)) = (view, followed.upgrade()) else { return };
                     on_view(&source, &view);
                 }
                 event = events.next() => {
                     let (Some(event), Some(source)) = (event, followed.upgrade()) else { return };
-                    on_event(&source, &event);
+                    if steady.tells(&event) {
+                        on_event(&source, &event);
+                    }
                 }
             }
         }
@@ -53,6 +65,7 @@ fn picture(view: &ClusterView) -> Picture {
     Picture {
         snapshot: view.snapshot().clone(),
         heartbeats: None,
+        read_at: wall(),
         now: wall(),
     }
 }
@@ -78,9 +91,12 @@ fn on_event(source: &Source, event: &Event) {
         EventKind::Table { state: is, error } => {
             let error = error.as_ref().map(ToString::to_string);
             let word = table_word(*is);
-            let text = match &error {
-                Some(error) => error.clone(),
-                None => format!("the table is {word}"),
+            let text = match (&error, word) {
+                (Some(error), _) => error.clone(),
+                (None, "available") => "the table is available again".to_owned(),
+                (None, "table_rolled_back") => "the table went back in time".to_owned(),
+                (None, "table_replaced") => "the table is another one".to_owned(),
+                (None, word) => format!("the table: {word}"),
             };
             if state.table.is_now(word, error, event.at) {
                 state.timeline.note("table", text, event.at);

@@ -10,7 +10,7 @@ use super::panels::{pairs, settings, suspicions, table, timeline};
 use super::picture::Picture;
 use super::source::Source;
 use super::words::explain;
-use crate::words::{Concern, ago, ending, suspected};
+use crate::words::{Concern, ago, ending, misleads, suspected};
 
 /// Text of others: it means nothing in HTML.
 pub(super) struct Esc<T>(pub(super) T);
@@ -24,18 +24,12 @@ impl<T: fmt::Display> fmt::Display for Esc<T> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                c if is_control(c) => f.write_str("\u{fffd}")?,
+                c if misleads(c) => f.write_str("\u{fffd}")?,
                 c => f.write_char(c)?,
             }
         }
         Ok(())
     }
-}
-
-/// Characters that hide or reorder others.
-fn is_control(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A part of a path or of a query.
@@ -100,7 +94,7 @@ pub(super) fn page(page: &Page, source: &Source) -> String {
         "<section id=\"attention\" aria-labelledby=\"h-attention\"><h2 id=\"h-attention\">Needs a person</h2><div class=\"body\">{}</div></section>\n\
          <div class=\"panels top\"><section id=\"zones\" aria-labelledby=\"h-zones\"><h2 id=\"h-zones\">Zones</h2>{}</section>\n\
          <section id=\"suspicions\" aria-labelledby=\"h-suspicions\"><h2 id=\"h-suspicions\">Suspicions and reach</h2><div class=\"body\">{}</div></section></div>\n",
-        attention(picture.as_ref(), &cluster),
+        attention(source, picture.as_ref(), &cluster),
         zones(picture.as_ref()),
         suspicions(source, picture.as_ref(), &cluster),
     );
@@ -172,8 +166,9 @@ fn clusters(page: &Page, source: &Source) -> String {
     out + "</nav>"
 }
 
-fn attention(picture: Option<&Picture>, cluster: &str) -> String {
-    let all = picture.map(Picture::attention).unwrap_or_default();
+fn attention(source: &Source, picture: Option<&Picture>, cluster: &str) -> String {
+    let all = picture.map(|picture| source.attention(picture));
+    let all = all.unwrap_or_default();
     if all.is_empty() {
         return "<p class=\"quiet\">Nothing.</p>".to_owned();
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use membership_core::{
-    ClusterView, Heartbeats, MembershipEntry, SharedSettings, SiloStatus, Snapshot, WallTime,
+    ClusterView, Discontinuity, Heartbeats, MembershipEntry, SharedSettings, SiloStatus, Snapshot,
+    WallTime,
 };
 
 use crate::words::{Concern, ago, count, span};
@@ -14,7 +15,9 @@ pub(super) struct Picture {
     pub(super) snapshot: Snapshot,
     /// None where they are not known: a silo does not read those of others.
     pub(super) heartbeats: Option<Heartbeats>,
-    /// By this process's clock.
+    /// When it was read, by this process's clock.
+    pub(super) read_at: WallTime,
+    /// By the same clock.
     pub(super) now: WallTime,
 }
 
@@ -28,12 +31,12 @@ impl Picture {
         self.snapshot.version_row.settings.workable()
     }
 
-    /// How long ago a silo wrote its last heartbeat, or started if it wrote none, by its clock and
-    /// this one.
+    /// How long a silo had written no heartbeat, since its start if it wrote none, when the table was
+    /// read, by its clock and this one. What nobody can read now says nothing of silos.
     pub(super) fn silence(&self, entry: &MembershipEntry) -> Option<Duration> {
         let heartbeats = self.heartbeats.as_ref()?;
         let last = heartbeats.silos.get(&entry.address);
-        Some(self.now.since(last.map_or(entry.start_time, |h| h.at)))
+        Some(self.read_at.since(last.map_or(entry.start_time, |h| h.at)))
     }
 
     /// Whether a silo that should be alive has been silent for so long that others will call it
@@ -45,6 +48,16 @@ impl Picture {
 
     pub(super) fn concern(&self, entry: &MembershipEntry) -> Concern {
         Concern::of(entry, &self.settings(), self.seems_stale(entry), self.now)
+    }
+
+    /// How many silos should be alive, if there are several and all of them are silent: then it is
+    /// the store, and no silo is called a ghost for it.
+    fn all_silent(&self) -> Option<usize> {
+        let rows = self.snapshot.rows.entries();
+        let living = rows.filter(|entry| entry.status != SiloStatus::Dead);
+        let living: Vec<_> = living.collect();
+        let all = living.iter().all(|entry| self.seems_stale(entry));
+        (living.len() > 1 && all).then_some(living.len())
     }
 
     /// The rows, the worst first; equal ones by address.
@@ -104,14 +117,21 @@ impl Picture {
             );
             add("changed", String::new(), text);
         }
+        let silent = self.all_silent();
+        if let Some(silos) = silent {
+            let text = format!(
+                "none of {silos} silos writes heartbeats: look at the store first (space, memory, permission to write), and into their logs. Run `membership doctor`; evict none of them for it"
+            );
+            add("store", String::new(), text);
+        }
         for (concern, entry) in self.worst_first() {
             let silence = self.silence(entry).map(span).unwrap_or_default();
             match concern {
-                Concern::Stale => add(
+                Concern::Stale if silent.is_none() => add(
                     "ghost",
                     entry.address.to_string(),
                     format!(
-                        "{}, and has written no heartbeat for {silence}: if its process is gone for good, evict it",
+                        "{}, and has written no heartbeat for {silence}: `membership doctor` finds out whether it is gone",
                         entry.status
                     ),
                 ),
@@ -146,4 +166,21 @@ pub(super) struct Attention {
     /// A silo or the key of a row; empty if it is about the table.
     pub(super) about: String,
     pub(super) text: String,
+}
+
+impl Attention {
+    /// Another table than before: which silos know which one, it does not tell.
+    pub(super) fn broken(what: Discontinuity) -> Self {
+        let what = match what {
+            Discontinuity::RolledBack => "went back in time, as after a restore or a failover",
+            _ => "was wiped, or is another one",
+        };
+        Self {
+            kind: "table",
+            about: String::new(),
+            text: format!(
+                "the table {what}: the silos that knew it before write nothing any more, and keep running. Run `membership doctor`; bring the right table back or accept this one, then restart all silos. Evict none for it"
+            ),
+        }
+    }
 }

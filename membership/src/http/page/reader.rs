@@ -4,13 +4,17 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    Heartbeats, MembershipTable, ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind,
-    check_snapshot,
+    Discontinuity, Heartbeats, MembershipTable, ReadAnswer, ReadRequest, Snapshot, TableError,
+    TableErrorKind as Kind, check_snapshot,
 };
 
 use super::picture::Picture;
 use super::source::{Source, wall};
 use super::timeline::Timeline;
+
+/// Every so often all rows are read, although the version is the same: somebody may have changed or
+/// removed some without a commit.
+const ALL_ROWS_EVERY: Duration = Duration::from_secs(10);
 
 /// Ends when nobody shows the source any more.
 pub(super) async fn read_on(
@@ -18,11 +22,16 @@ pub(super) async fn read_on(
     table: Arc<dyn MembershipTable>,
     every: Duration,
 ) {
+    let mut all_rows_at = Instant::now();
     loop {
         let Some(source) = source.upgrade() else {
             return;
         };
-        read(&source, table.as_ref()).await;
+        let all_rows = all_rows_at.elapsed() >= ALL_ROWS_EVERY;
+        if all_rows {
+            all_rows_at = Instant::now();
+        }
+        read(&source, table.as_ref(), all_rows).await;
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = source.again.notified() => {}
@@ -30,18 +39,34 @@ pub(super) async fn read_on(
     }
 }
 
-async fn read(source: &Source, table: &dyn MembershipTable) {
+async fn read(source: &Source, table: &dyn MembershipTable, all_rows: bool) {
     let known = source.state().picture.clone();
-    let request = match &known {
-        Some(known) => ReadRequest::all().with_known(known.snapshot.token.clone()),
-        None => ReadRequest::all(),
-    };
+    let token = known.as_ref().filter(|_| !all_rows);
+    let token = token.map(|known| known.snapshot.token.clone());
+    let request = ReadRequest::all().with_known(token);
     let began = Instant::now();
     let answer = table.read(&request).await;
     let took = began.elapsed();
     match answer {
         Ok(answer) => taken(source, known, answer, took),
-        Err(error) => failed(source, &error),
+        Err(error) => {
+            failed(source, &error);
+            let kind = error.kind();
+            if matches!(kind, Kind::TableReplaced | Kind::TableRolledBack) {
+                read_anew(source, table, known).await;
+            }
+        }
+    }
+}
+
+/// Shows what is there now in place of a table that it does not continue, once a new connection
+/// finds it, too: the last answer may have come from a server that lags.
+async fn read_anew(source: &Source, table: &dyn MembershipTable, known: Option<Picture>) {
+    let request = ReadRequest::all().with_new_connection(true);
+    let began = Instant::now();
+    // If it fails, the first error stands: it says what happened.
+    if let Ok(answer) = table.read(&request).await {
+        taken(source, known, answer, began.elapsed());
     }
 }
 
@@ -68,6 +93,9 @@ fn taken(source: &Source, known: Option<Picture>, answer: ReadAnswer, took: Dura
     health.read_at = Some(now);
     health.measured(took);
     let was_away = health.is_now("available", None, now) && known.is_some();
+    let broken = known
+        .as_ref()
+        .and_then(|known| check_snapshot(&known.snapshot, &snapshot).err());
     let news = match &known {
         None => {
             state.timeline = Timeline::of(&snapshot);
@@ -75,11 +103,19 @@ fn taken(source: &Source, known: Option<Picture>, answer: ReadAnswer, took: Dura
         }
         Some(known) => moved_on(&mut state.timeline, known, &snapshot, &heartbeats, was_away),
     };
+    let is_of_one_version = |known: &Picture| known.snapshot.version() == snapshot.version();
+    match broken {
+        // Rows that somebody changed without a commit: the picture says so itself.
+        Some(Discontinuity::RolledBack) if known.as_ref().is_some_and(is_of_one_version) => {}
+        Some(what) => state.broken = Some((what, now)),
+        None => {}
+    }
     // The measurements of a quiet cluster are shown now and then.
     let is_due = state.table.reads.is_multiple_of(5);
     state.picture = Some(Picture {
         snapshot,
         heartbeats: Some(heartbeats),
+        read_at: now,
         now,
     });
     drop(state);
@@ -101,12 +137,16 @@ fn moved_on(
         timeline.note("table", "the table is available again".to_owned(), now);
     }
     if let Err(what) = check_snapshot(&known.snapshot, snapshot) {
-        let text = format!(
-            "{}: version {} does not continue version {}",
-            TableErrorKind::from(what).as_str(),
-            snapshot.version(),
-            known.snapshot.version()
-        );
+        let (had, has) = (known.snapshot.version(), snapshot.version());
+        let text = match what {
+            Discontinuity::RolledBack if had == has => {
+                format!("somebody changed rows of version {has} without a commit")
+            }
+            _ => format!(
+                "{}: version {has} does not continue version {had}",
+                Kind::from(what).as_str()
+            ),
+        };
         timeline.note("table", text, now);
     }
     let same = known.snapshot.version() == snapshot.version()

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use membership_core::{ClusterName, SiloAddress, WallTime};
+use membership_core::{ClusterName, Discontinuity, SiloAddress, SiloStatus, WallTime};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
 use super::super::answer::text_of;
 use super::super::model;
-use super::picture::Picture;
+use super::picture::{Attention, Picture};
 use super::timeline::Timeline;
 
 /// So many measurements and outages are shown.
@@ -115,6 +115,8 @@ pub(super) struct State {
     pub(super) timeline: Timeline,
     /// None while nobody has been asked.
     pub(super) reach: Option<Reach>,
+    /// The table that was read does not continue the one of before, and since when.
+    pub(super) broken: Option<(Discontinuity, WallTime)>,
 }
 
 /// What is shown of one cluster.
@@ -162,6 +164,27 @@ impl Source {
             now: wall(),
             ..picture
         })
+    }
+
+    /// What a person should look at, the table first.
+    pub(super) fn attention(&self, picture: &Picture) -> Vec<Attention> {
+        let broken = {
+            let state = self.state();
+            // A silo that has started since then knows no other table.
+            let knew = |since: WallTime| {
+                let mut rows = picture.snapshot.rows.entries();
+                rows.any(|e| e.status != SiloStatus::Dead && e.start_time <= since)
+            };
+            let broken = state.broken.filter(|(_, since)| knew(*since));
+            broken.map(|(what, _)| what).or(match state.table.state {
+                "table_replaced" => Some(Discontinuity::Replaced),
+                "table_rolled_back" => Some(Discontinuity::RolledBack),
+                _ => None,
+            })
+        };
+        let mut all: Vec<Attention> = broken.map(Attention::broken).into_iter().collect();
+        all.extend(picture.attention());
+        all
     }
 
     /// Says that there is something new.
@@ -233,7 +256,7 @@ impl Source {
             "undecodable": undecodable,
             "heartbeats": picture.heartbeats.as_ref().map(|beats| &beats.silos),
             "stale": stale,
-            "attention": picture.attention(),
+            "attention": self.attention(&picture),
         });
         if let Value::Object(rest) = rest {
             fields.extend(rest);
