@@ -9,7 +9,7 @@ use super::client::{Answer, address, ask, get};
 use super::support::silos::Process;
 use super::support::{Place, active, now, silo, voted_out};
 
-fn dashboard(place: &Place, more: &[&str]) -> (Process, SocketAddr) {
+pub fn dashboard(place: &Place, more: &[&str]) -> (Process, SocketAddr) {
     let mut args = vec!["dashboard", "--json", "--http", "127.0.0.1:0"];
     args.extend(more);
     let process = Process::spawn(place.command(&args), 0);
@@ -18,7 +18,7 @@ fn dashboard(place: &Place, more: &[&str]) -> (Process, SocketAddr) {
 }
 
 /// The state, once the table has been read.
-fn state(at: SocketAddr) -> Value {
+pub fn state(at: SocketAddr) -> Value {
     get(at, "/api/v1/status?wait=0").json(200)
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{address, get};
+use super::page::{dashboard, state};
 use super::support::silos::{Process, port};
 use super::support::{Place, active, now, secs, silo};
 
@@ -13,17 +14,6 @@ fn sql(place: &Place, statement: &str) {
     let connection = rusqlite::Connection::open(place.file()).unwrap();
     connection.busy_timeout(secs(10)).unwrap();
     connection.execute_batch(statement).unwrap();
-}
-
-fn dashboard(place: &Place) -> (Process, SocketAddr) {
-    let args = ["dashboard", "--json", "--http", "127.0.0.1:0"];
-    let process = Process::spawn(place.command(&args), 0);
-    let at = address(&process);
-    (process, at)
-}
-
-fn state(at: SocketAddr) -> Value {
-    get(at, "/api/v1/status?wait=0").json(200)
 }
 
 /// The first state that is so.
@@ -54,7 +44,7 @@ fn a_table_that_cannot_be_read_makes_no_ghosts() {
     for port in [7101, 7102] {
         place.beat(&table, silo(port), 1, now());
     }
-    let (_dashboard, at) = dashboard(&place);
+    let (_dashboard, at) = dashboard(&place, &[]);
     until(at, "read", |s| s["version"].is_number());
     drop(table);
     std::fs::rename(place.file(), place.file().with_extension("gone")).unwrap();
@@ -81,7 +71,7 @@ fn a_table_that_went_back_is_shown_as_it_is_now() {
     let backup = place.file().with_extension("backup");
     sql(&place, &format!("VACUUM INTO '{}'", backup.display()));
     place.insert(&table, vec![active(7103)]);
-    let (_dashboard, at) = dashboard(&place);
+    let (_dashboard, at) = dashboard(&place, &[]);
     let before = until(at, "read", |s| s["version"].is_number());
     let mut restore = format!("ATTACH '{}' AS b; BEGIN IMMEDIATE;", backup.display());
     for name in ["silo", "version", "heartbeat"] {
@@ -118,7 +108,7 @@ fn rows_that_are_changed_while_it_is_shown_need_a_person() {
     let place = Place::new();
     let table = place.initialize();
     place.insert(&table, vec![active(7101), active(7102)]);
-    let (_dashboard, at) = dashboard(&place);
+    let (_dashboard, at) = dashboard(&place, &[]);
     until(at, "read", |s| s["version"].is_number());
     let removed = silo(7102);
     sql(
@@ -140,7 +130,7 @@ fn if_no_silo_writes_heartbeats_it_is_the_store() {
     let place = Place::new();
     let table = place.initialize();
     place.insert(&table, vec![active(7101), active(7102)]);
-    let (_dashboard, at) = dashboard(&place);
+    let (_dashboard, at) = dashboard(&place, &[]);
     let found = until(at, "read", |s| s["version"].is_number());
     let [("store", text)] = needs(&found)[..] else {
         panic!("{found:#}")
