@@ -154,6 +154,31 @@ fn a_killed_silo_is_seen_and_explained() {
 }
 
 #[test]
+fn a_key_pressed_while_the_size_changes_counts_at_once() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(7104)]);
+    let top = Terminal::start(&place, &["top", "--every", "1h"]);
+    top.shows_text("1 Active");
+    let help = "back; without anything open";
+    for round in 0..200 {
+        // There and back: the size is the same again when the program looks.
+        top.resize(25, 80);
+        top.resize(24, 80);
+        std::thread::sleep(Duration::from_micros(round % 50 * 10));
+        top.press("?");
+        top.shows_text(help);
+        top.resize(25, 80);
+        std::thread::sleep(Duration::from_micros(round % 50 * 10));
+        top.press("\u{1b}");
+        top.shows("no help", |screen| !screen.contents().contains(help));
+        top.resize(24, 80);
+    }
+    top.press("q");
+    top.ends_well(Some(0));
+}
+
+#[test]
 fn a_thousand_rows_and_an_eviction() {
     let place = Place::new();
     let table = place.initialize();

@@ -1,7 +1,7 @@
 //! What each key does.
 
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use membership_core::SiloStatus;
-use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::app::{App, Mode, Wish};
 use crate::rows::Filter;

@@ -11,6 +11,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossterm::event::Event;
 use membership_core::{MembershipTable, NextStep, SiloAddress, Snapshot, TableError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -128,6 +129,9 @@ async fn serve(
             _ = tick.tick() => app.now = clock::wall(),
             event = keys.next() => {
                 let Some(event) = event else { return Ok(()) };
+                if let Event::Resize(columns, rows) = event {
+                    screen.resized(columns, rows).map_err(|e| cannot("draw", &e))?;
+                }
                 match app.on_event(&event) {
                     Some(Wish::Quit) => return Ok(()),
                     Some(Wish::Evict(silo, reason)) => evict(silo, reason),

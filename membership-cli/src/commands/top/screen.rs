@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crossterm::event::{self, Event};
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event};
+use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -27,6 +28,12 @@ impl Screen {
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.0.draw(draw).map(drop)
+    }
+
+    /// The size has changed: what the terminal made of its content is not known, even where it has the old size again, so the
+    /// next picture is drawn whole.
+    pub fn resized(&mut self, columns: u16, rows: u16) -> io::Result<()> {
+        self.0.resize(Rect::new(0, 0, columns, rows))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use membership_core::{
     CauseOfDeath, CommitId, Config, Death, Heartbeat, Heartbeats, InstanceId, MembershipEntry,
     Preset, Row, Rows, SiloAddress, SiloStatus, Snapshot, TableId, VersionRow, VersionToken,
@@ -9,7 +10,6 @@ use membership_core::{
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::{App, Mode, Wish};
 use super::draw;
