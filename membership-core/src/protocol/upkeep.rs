@@ -53,16 +53,12 @@ impl Protocol {
         let ctx = &self.ctx;
         let me_too = ctx.is_challenged(&ctx.me);
         self.waits_for.clear();
-        let is_other = |s: &&SiloAddress| **s != ctx.me && ctx.is_challenged(s);
-        let others: Vec<SiloAddress> = ctx
-            .members
-            .accused
-            .iter()
-            .filter(is_other)
-            .copied()
-            .collect();
-        if !others.is_empty() && self.is_left_alone() {
-            self.waits_for.extend(others);
+        // Many may be accused at once, and this is done with every input: they are looked through only
+        // where it matters.
+        let accused = ctx.members.accused.iter().filter(|s| **s != ctx.me);
+        if accused.clone().next().is_some() && self.is_left_alone() {
+            let challenged = accused.filter(|s| ctx.is_challenged(s)).copied();
+            self.waits_for.extend(challenged);
         }
         self.challenged.retain(|s| self.waits_for.contains(s));
         self.look_who_is_gone();
