@@ -36,6 +36,10 @@ pub(crate) const SAMPLE: usize = 512;
 /// How many Joining silos challenge, among those that answer each other.
 pub(crate) const CHALLENGERS: usize = 2;
 
+/// How many silos one that nobody answers challenges at most. Rather than that all others are gone, it
+/// may hear nobody; if they are, the rest become stale without it.
+const ALONE: usize = 32;
+
 /// The longest time between the beginnings of two calls that give no majority.
 const LONGEST_GAP: Duration = Duration::from_secs(30);
 
@@ -508,6 +512,9 @@ impl RollCall {
                     kept.insert(*silo, tally.asked);
                     if !with.majority(ctx, silo, with_me(), true, sample) {
                         self.outnumbered = true;
+                        if running.here.is_empty() && self.challenges.len() >= ALONE {
+                            continue;
+                        }
                         let votes = running.challenge(ctx, *silo, tally, with);
                         self.challenges.extend(votes.map(|votes| (*silo, votes)));
                     }

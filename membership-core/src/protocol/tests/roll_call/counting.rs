@@ -311,6 +311,19 @@ fn a_call_that_no_majority_answers_challenges_whom_nobody_reached() {
 }
 
 #[test]
+fn whom_nobody_answers_challenges_few() {
+    // It may be the only one that is well, or hear nobody.
+    let mut c = Calling::new(200).crash(2..=200);
+    assert_eq!(c.lost(2..=11), silos([]));
+    assert!(c.roll_call.is_outnumbered());
+    assert_eq!(c.roll_call.take_challenges().len(), 32);
+    // Two that answer each other know that it is not them.
+    let mut c = Calling::new(200).crash(3..=200);
+    assert_eq!(c.lost(3..=12), silos([]));
+    assert_eq!(c.roll_call.take_challenges().len(), 198);
+}
+
+#[test]
 fn challenged_silos_that_write_no_heartbeats_need_no_majority_but_count_in_it() {
     let mut c = Calling::new(9).crash(5..=9);
     c.challenged = silos([8, 9]);
