@@ -168,13 +168,14 @@ async fn another_cluster_is_refused_and_learns_nothing() {
             "{reason}"
         );
     }
-    b.until(|s| s.refused_unproven == 2).await;
+    // Whether an endpoint that closes at once is a process that dies, a second dial tells.
+    b.until(|s| s.refused_unproven == 3).await;
     assert_eq!(
         (
             a.transport.stats().dials_failed,
             b.transport.stats().accepted
         ),
-        (2, 0)
+        (3, 0)
     );
 }
 

@@ -82,11 +82,8 @@ async fn a_connection_for_one_message_is_reported_and_its_dial_refused() {
     assert_eq!(a.refusal().await, gone);
 }
 
-#[tokio::test]
-async fn after_a_loss_the_next_message_dials() {
-    // One of two connections of the same process ends; the other one only seems to live.
-    let mut a = Peer::plain(1).await;
-    let (listener, _stays, endpoint) = silent(&a).await;
+/// Another connection of the process at an endpoint to this one: lost.
+async fn lose_a_twin(a: &mut Peer, endpoint: SocketAddr) {
     let twin = TcpTransport::bind_with(any_port(), plain()).await.unwrap();
     let (inbox, _messages) = MessageInbox::channel(8);
     let hello = Hello::new(a.cluster.clone(), endpoint, InstanceId::new(99));
@@ -97,9 +94,44 @@ async fn after_a_loss_the_next_message_dials() {
     a.message().await;
     drop(twin);
     assert_eq!(a.loss().await, endpoint);
+}
+
+#[tokio::test]
+async fn after_a_loss_the_next_message_dials() {
+    // One of two connections of the same process ends; the other one only seems to live.
+    let mut a = Peer::plain(1).await;
+    let (listener, _stays, endpoint) = silent(&a).await;
+    lose_a_twin(&mut a, endpoint).await;
     a.probe(endpoint, 3);
     let dialled = timeout(DEADLINE, listener.accept()).await;
     dialled.expect("it dials").unwrap();
+}
+
+#[tokio::test]
+async fn a_message_is_not_lost_with_the_last_connection_of_a_process_that_dies() {
+    let mut a = Peer::plain(1).await;
+    let (listener, stream, endpoint) = silent(&a).await;
+    drop(listener);
+    lose_a_twin(&mut a, endpoint).await;
+    a.probe(endpoint, 3);
+    // Its first dial is refused within this time.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    drop(stream);
+    assert_eq!(a.loss().await, endpoint);
+    assert_eq!(a.refusal().await, endpoint);
+    assert_eq!(a.transport.stats().sent, 1, "the probe at the beginning");
+}
+
+#[tokio::test]
+async fn a_process_that_dies_while_it_is_dialled_is_refused() {
+    // Its system takes a connection before it closes the listener.
+    let mut a = Peer::plain(1).await;
+    let listener = TcpListener::bind(any_port()).await.unwrap();
+    let endpoint = listener.local_addr().unwrap();
+    a.probe(endpoint, 1);
+    let (stream, _) = listener.accept().await.unwrap();
+    drop((listener, stream));
+    assert_eq!(a.refusal().await, endpoint);
 }
 
 #[tokio::test]

@@ -151,8 +151,10 @@ impl Shared {
         inbox: Arc<dyn Inbox>,
         phase: watch::Receiver<Phase>,
     ) {
+        let mut dialled = false;
         loop {
             let begun = Instant::now();
+            let again = std::mem::replace(&mut dialled, true);
             // Boxed, so that its memory is free after the dial: connections are many and live long.
             match Box::pin(self.dial(to, &phase)).await {
                 Ok(connection) => {
@@ -161,19 +163,26 @@ impl Shared {
                     return self.ended(&link, end, to, &inbox);
                 }
                 Err(mut failure) => {
-                    match self.state().peers.get(&to).and_then(|p| p.link.clone()) {
+                    let old = self.state().peers.get(&to).and_then(|p| p.link.clone());
+                    let refused = failure.as_ref().is_none_or(|f| f.refused);
+                    let quick = begun.elapsed() < DIAL_INTERVAL;
+                    if !again && quick && !queue.is_empty() && (old.is_some() || !refused) {
+                        // A process that dies takes connections until its system has closed its
+                        // listener, and its connections end one after the other: what waits would be
+                        // lost, and why would not be known. The next dial tells.
+                        failure = None;
+                    } else if let Some(old) = old {
                         // The old connection is still open: it gets the messages that wait, so none
                         // of them was refused.
-                        Some(old) => {
-                            // Nothing waits for one that is only made anew.
-                            failure = failure.filter(|_| !queue.is_empty());
-                            old.trust();
-                            queue.move_to(&old.queue);
-                            if let Some(failure) = &mut failure {
-                                failure.refused = false;
-                            }
+                        // Nothing waits for one that is only made anew.
+                        failure = failure.filter(|_| !queue.is_empty());
+                        old.trust();
+                        queue.move_to(&old.queue);
+                        if let Some(failure) = &mut failure {
+                            failure.refused = false;
                         }
-                        None => queue.clear(),
+                    } else {
+                        queue.clear();
                     }
                     if let Some(failure) = failure {
                         inbox.send_failed(to, failure);
