@@ -112,6 +112,9 @@ impl Protocol {
         self.monitor.timers_late(now, late);
         let length = Pause::judge(late, self.ctx.probe_timeout(), self.ctx.failure_window());
         if length == Length::None {
+            if late > self.ctx.probe_timeout() / 4 {
+                self.roll_call.on_stall(&self.ctx);
+            }
             return;
         }
         // Other silos may have declared this one dead: it reads the table before anything else. (A

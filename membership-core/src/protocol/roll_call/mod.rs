@@ -190,6 +190,14 @@ impl RollCall {
         ctx.timers.clear(Timer::Check);
     }
 
+    /// This silo has just stood still for a moment: what it has not read yet may clear a suspect, so
+    /// nobody is lost before that is read.
+    pub(crate) fn on_stall(&mut self, ctx: &Ctx) {
+        if let Some(running) = &mut self.running {
+            running.returned = Some(ctx.mono());
+        }
+    }
+
     /// Another silo calls: this one waits for the result. One caller can hold it for as long as a
     /// call may take, and then not for twice that time.
     pub(crate) fn hold(&mut self, ctx: &Ctx, caller: SiloAddress, wait: Duration) {

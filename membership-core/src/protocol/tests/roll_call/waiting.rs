@@ -371,6 +371,27 @@ fn nobody_is_lost_at_the_moment_at_which_others_come_back() {
 }
 
 #[test]
+fn nobody_is_lost_before_what_came_during_a_stall_is_read() {
+    let call = |stalls: bool| {
+        let mut c = Calling::new(5).crash([5]);
+        for n in 1..=4 {
+            c.said.insert((silo(n), silo(5)), failed_for(secs(10)));
+        }
+        c.start([5]);
+        c.deliver();
+        // The call is about to end, and this silo stands still.
+        pass_time(&mut c.ctx, ms(1_300));
+        if stalls {
+            c.roll_call.on_stall(&c.ctx);
+        }
+        let at_once = c.poll().len();
+        (at_once, at_once + c.end().len())
+    };
+    assert_eq!(call(false), (1, 1));
+    assert_eq!(call(true), (0, 1));
+}
+
+#[test]
 fn stale_silos_that_are_silent_do_not_end_the_calls() {
     let rows = (1..=3).zip(actives([1, 2, 3])).map(led);
     let joining = [4, 5, 6].map(|n| entry(silo(n), SiloStatus::Joining));
