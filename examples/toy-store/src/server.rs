@@ -253,6 +253,7 @@ impl Server {
         let text = if path.exists() {
             fs::read(&path)?
         } else {
+            state.revisions = beginning();
             Vec::new()
         };
         for change in text
@@ -294,6 +295,13 @@ impl Server {
         });
         Ok(address)
     }
+}
+
+/// After which revision a new store begins: nanoseconds since 1970, so that no store in the same place
+/// gives the revisions of the one before it.
+fn beginning() -> u64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or_default()
 }
 
 fn serve(stream: &TcpStream, store: &Mutex<Store>, password: Option<&str>) -> io::Result<()> {
@@ -343,6 +351,23 @@ mod tests {
             Answer::Put { revision } => revision,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_store_made_anew_gives_no_revision_of_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let revisions = || {
+            let server = Server::open(dir.path(), None).unwrap();
+            let one = put(&server, None, "one");
+            [one, put(&server, one, "two")]
+        };
+        let before = revisions();
+        fs::remove_dir_all(dir.path()).unwrap();
+        let after = revisions();
+        assert!(
+            after.iter().all(|it| !before.contains(it)),
+            "{before:?} {after:?}"
+        );
     }
 
     #[test]
