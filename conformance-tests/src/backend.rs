@@ -147,6 +147,13 @@ pub trait Backend: Send + Sync + 'static {
             .await
     }
 
+    /// Makes the store anew, empty and without any cluster, as somebody does who deletes its bucket,
+    /// database or disk, and returns when it answers. What counts revisions, versions or times of
+    /// the store then begins again where it began. Needs [`Capability::Recreate`].
+    async fn recreate(&self) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Recreate))
+    }
+
     /// A backup of a cluster.
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
         let documents = self.documents(cluster).await?;

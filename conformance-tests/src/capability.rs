@@ -11,6 +11,8 @@ pub enum Capability {
     RawAccess,
     /// Remove a cluster past the contract.
     Wipe,
+    /// Make the whole store anew and empty, so that whatever counts revisions there begins again.
+    Recreate,
     /// Save a cluster, and restore it.
     SaveAndRestore,
     /// Restart the store's server, or kill the leading one, while clients run.
@@ -45,6 +47,13 @@ impl Capability {
                 Reason::NoServer,
                 Reason::Managed,
                 Reason::OnlyAddress,
+            ],
+            Self::Recreate => &[
+                Reason::InMemory,
+                Reason::NoServer,
+                Reason::Managed,
+                Reason::OnlyAddress,
+                Reason::NotMadeAnew,
             ],
             Self::Depose => &[
                 Reason::OneServer,
@@ -89,6 +98,9 @@ pub enum Reason {
     OnlyAddress,
     /// No other server takes over from the one that leads: there is one, or none of them leads.
     OneServer,
+    /// The tests do not empty these servers: several form a cluster, or what the tests made in them
+    /// beforehand would be gone.
+    NotMadeAnew,
     /// The store need not guarantee it: its backend requires less
     /// ([`Backend::required_guarantees`](crate::Backend::required_guarantees)).
     NotGuaranteed,
@@ -107,6 +119,7 @@ impl fmt::Display for Reason {
             Self::NoHints => "the store has no notifications",
             Self::OnlyAddress => "only the address is known: no way to stop the server or to access data past the contract",
             Self::OneServer => "no other server takes over",
+            Self::NotMadeAnew => "the tests do not empty its servers",
             Self::NotGuaranteed => "the store need not guarantee it",
         })
     }

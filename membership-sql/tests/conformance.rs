@@ -66,6 +66,7 @@ impl Backend for Sqlite {
             (Capability::Restart, Reason::NoServer),
             (Capability::Unavailable, Reason::NoServer),
             (Capability::Depose, Reason::NoServer),
+            (Capability::Recreate, Reason::NoServer),
             (Capability::Secret, Reason::NoSecret),
             (Capability::Proxy, Reason::NoServer),
             (Capability::Hints, Reason::NoHints),

@@ -54,6 +54,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     proxied::AWAY,
     unavailable::CASES,
     deposed::CASES,
+    replaced::EMPTIED,
 ];
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Tables that were replaced or rolled back while clients knew them. T16.
 
+use std::time::Duration;
+
 use membership_core::{
-    CommitOutcome, CommitRequest, Discontinuity, ReadRequest, SiloAddress, TableErrorKind,
-    VersionToken, check_snapshot,
+    CommitOutcome, CommitRequest, Discontinuity, NextStep, ReadRequest, SiloAddress, TableError,
+    TableErrorKind, VersionToken, check_snapshot,
 };
+use tokio::time::Instant;
 
 use crate::Stop;
 use crate::case::{
@@ -17,6 +20,9 @@ pub(super) const CASES: &[Case] = &[
     case!(a_table_rolled_back_and_forward_is_reported: T16),
     case!(a_table_rolled_back_far_is_detected_by_its_rows: T16),
 ];
+
+/// Last, because nothing is left of the store.
+pub(super) const EMPTIED: &[Case] = &[case!(a_store_made_anew_is_reported: T16)];
 
 /// How many versions of a new table are read by clients that know only the old one. More than the
 /// old table has, so that a revision or tag that begins anew meets the one that a client knows.
@@ -50,6 +56,54 @@ impl Stale {
         no_commit_lands(&self.committer, &cx.insert(known, [cx.entry()])).await?;
         let after = read(&cx.another(&self.committer).await?).await?;
         same("a refused commit", &before, &after)
+    }
+
+    /// The same when the committer's connections lead to a server that is gone: the commit is sent
+    /// until it is answered.
+    async fn is_cut_off(&self, cx: &Cx, known: &VersionToken) -> Verdict {
+        let before = read(&cx.another(&self.committer).await?).await?;
+        let mut request = cx.insert(known, [cx.entry()]);
+        let patience = Patience::new();
+        let answer = loop {
+            let answer = self.committer.commit(&request).await;
+            let next = answer.as_ref().err().map(TableError::next_step);
+            if !patience.asks_again(next).await {
+                break answer;
+            }
+            if next == Some(NextStep::FindOut) {
+                request = request.again();
+            }
+        };
+        does_not_land(known, answer)?;
+        let after = read(&cx.another(&self.committer).await?).await?;
+        same("a refused commit", &before, &after)
+    }
+
+    /// The reader's first answer since, whatever it is.
+    async fn is_answered(&self, known: &VersionToken) {
+        let request = ReadRequest::all().with_known(known.clone());
+        let patience = Patience::new();
+        while let Err(e) = self.reader.read(&request).await
+            && patience.asks_again(Some(e.next_step())).await
+        {}
+    }
+}
+
+/// How long a client may take to be served again after the store was made anew.
+struct Patience(Instant);
+
+impl Patience {
+    fn new() -> Self {
+        Self(Instant::now() + Duration::from_secs(60))
+    }
+
+    /// Whether an answer after which this is the next step is none yet. Waits a moment if so.
+    async fn asks_again(&self, next: Option<NextStep>) -> bool {
+        let asks = next.is_some_and(|it| it != NextStep::GiveUp) && Instant::now() < self.0;
+        if asks {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        asks
     }
 }
 
@@ -87,21 +141,23 @@ async fn is_reported(
 }
 
 async fn no_commit_lands(table: &Table, request: &CommitRequest) -> Verdict {
+    does_not_land(&request.expected, table.commit(request).await)
+}
+
+fn does_not_land(expected: &VersionToken, answer: Result<CommitOutcome, TableError>) -> Verdict {
     let allowed = [
         TableErrorKind::TableReplaced,
         TableErrorKind::TableRolledBack,
     ];
-    match table.commit(request).await {
+    match answer {
         Ok(CommitOutcome::Conflict(_)) => Ok(()),
         Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!(
-            "a commit on {:?} landed as {token:?}",
-            request.expected
+            "a commit on {expected:?} landed as {token:?}"
         ))),
         Ok(other) => Err(unknown_answer(&other)),
         Err(e) if allowed.contains(&e.kind()) => Ok(()),
         Err(e) => Err(Stop::failed(format!(
-            "a commit on {:?} is answered with {:?}: {e}",
-            request.expected,
+            "a commit on {expected:?} is answered with {:?}: {e}",
             e.kind()
         ))),
     }
@@ -144,6 +200,36 @@ async fn a_table_made_anew_is_reported(cx: Cx) -> Verdict {
     for pair in &stale {
         pair.cannot_commit(&cx, &tokens[tokens.len() - 1]).await?;
         // The newest first: the reader still remembers it.
+        for known in tokens.iter().rev() {
+            let replaced = TableErrorKind::TableReplaced;
+            is_reported(&cx, &pair.reader, known, &silo, replaced).await?;
+        }
+        token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
+    }
+    Ok(())
+}
+
+/// The store itself is made anew, twice: the first time it begins with the requests of a table, the
+/// second time with the same requests of another one. So each revision of the other table is one
+/// that a client of the first table knows, whether the store counts for a document or for all.
+async fn a_store_made_anew_is_reported(cx: Cx) -> Verdict {
+    cx.backend().recreate().await?;
+    let (table, tokens, silo) = begin(&cx).await?;
+    let newest = tokens[tokens.len() - 1].clone();
+    let stale = Stale::pairs(&cx, &table, VERSIONS).await?;
+    cx.backend().recreate().await?;
+    let fresh = cx.another(&table).await?;
+    let initialize = cx.initialize_request();
+    let patience = Patience::new();
+    while let Err(e) = fresh.initialize(&initialize).await {
+        if !patience.asks_again(Some(e.next_step())).await {
+            return Err(e.into());
+        }
+    }
+    let mut token = read(&fresh).await?.0.token;
+    for pair in &stale {
+        pair.is_cut_off(&cx, &newest).await?;
+        pair.is_answered(&newest).await;
         for known in tokens.iter().rev() {
             let replaced = TableErrorKind::TableReplaced;
             is_reported(&cx, &pair.reader, known, &silo, replaced).await?;

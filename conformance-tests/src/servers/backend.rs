@@ -31,10 +31,11 @@ const CHILD_URL: &str = "MEMBERSHIP_CONFORMANCE_CHILD_URL";
 const CHILD_TEST: &str = "crash_child";
 
 /// What is not staged if somebody else runs the servers.
-const EXTERNAL: [(Capability, Reason); 3] = [
+const EXTERNAL: [(Capability, Reason); 4] = [
     (Capability::Restart, Reason::Managed),
     (Capability::Unavailable, Reason::Managed),
     (Capability::Depose, Reason::Managed),
+    (Capability::Recreate, Reason::Managed),
 ];
 
 /// The servers of a store as the suite's backend.
@@ -55,6 +56,9 @@ impl<S: Store> ServerBackend<S> {
         not_applicable.push((Capability::Secret, Reason::NoSecret));
         if !servers.have_successors() {
             not_applicable.push((Capability::Depose, Reason::OneServer));
+        }
+        if !servers.can_be_emptied() {
+            not_applicable.push((Capability::Recreate, Reason::NotMadeAnew));
         }
         let mut required = store.required_guarantees();
         if servers.is_external() {
@@ -230,6 +234,11 @@ impl<S: Store> Backend for ServerBackend<S> {
             .await?
             .restore(&Default::default())
             .await
+    }
+
+    async fn recreate(&self) -> Result<(), Stop> {
+        self.stages(Capability::Recreate)?;
+        self.servers.empty().await
     }
 
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {

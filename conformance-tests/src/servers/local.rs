@@ -148,6 +148,17 @@ impl Servers for LocalServer {
             false => Ok(self.kill()?),
         }
     }
+
+    fn can_be_emptied(&self) -> bool {
+        !self.is_external
+    }
+
+    async fn empty(&self) -> Result<(), Stop> {
+        self.kill()?;
+        fs::remove_dir_all(&self.data)?;
+        fs::create_dir(&self.data)?;
+        self.start_again().await
+    }
 }
 
 /// The URL in a variable; an empty one names no server.

@@ -97,6 +97,17 @@ pub trait Servers: Send + Sync + 'static {
     /// when they answer.
     async fn set_running(&self, running: bool) -> Result<(), Stop>;
 
+    /// Whether [`empty`](Self::empty) is staged. By default not.
+    fn can_be_emptied(&self) -> bool {
+        false
+    }
+
+    /// Kills the servers, removes their data, and starts them again with the same settings at the
+    /// same addresses. See [`Backend::recreate`](crate::Backend::recreate).
+    async fn empty(&self) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Recreate))
+    }
+
     /// Kills the server that leads this cluster and starts it again. See
     /// [`Backend::kill_leader`](crate::Backend::kill_leader). By default kills and starts all
     /// servers.

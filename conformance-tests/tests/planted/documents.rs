@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use conformance_tests::{Backend, Capability, Reason};
+use conformance_tests::{Backend, Capability, Reason, Stop};
 use membership_core::{
     ClusterName, DocumentRead, DocumentStore, DocumentTable, Guarantees, Heartbeat,
     MembershipTable, MemoryDocumentStore, MemoryDocuments, Revision, SiloAddress, Stored,
@@ -18,6 +18,8 @@ pub enum Fault {
     None,
     /// Revisions count from 1 again after the document was removed.
     BeginsAnew,
+    /// Revisions count from 1 again after the store was made anew.
+    BeginsAnewWithTheStore,
     /// A document is stored whatever its revision is.
     StoresOverAnyRevision,
     /// A document is stored where it should be created, and another one is there.
@@ -79,6 +81,22 @@ impl Backend for Faulty {
             (Capability::Hints, Reason::NoHints),
             (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
         ]
+    }
+
+    async fn recreate(&self) -> Result<(), Stop> {
+        let mut clusters = Vec::new();
+        for (cluster, (writes, document)) in self.documents.lock().unwrap().iter_mut() {
+            *document = None;
+            if self.fault == Fault::BeginsAnewWithTheStore {
+                *writes = 0;
+            }
+            clusters.push(cluster.clone());
+        }
+        for cluster in clusters {
+            let heartbeats = self.heartbeats.document(&cluster);
+            heartbeats.remove_heartbeats(None).await?;
+        }
+        Ok(())
     }
 
     async fn documents(

@@ -465,6 +465,11 @@ const CONDITIONS: &[(Fault, &str, &str)] = &[
         "landed as",
     ),
     (
+        Fault::BeginsAnewWithTheStore,
+        "a_store_made_anew_is_reported",
+        "landed as",
+    ),
+    (
         Fault::StoresOverAnyRevision,
         "a_table_rolled_back_is_reported",
         "store_if_unchanged stored over a revision that is past",

@@ -325,6 +325,7 @@ fn not_applicable(
         (Capability::Restart, own),
         (Capability::Unavailable, own),
         (Capability::Depose, own),
+        (Capability::Recreate, own),
     ];
     if own == Reason::InMemory {
         list.push((Capability::Child, own));

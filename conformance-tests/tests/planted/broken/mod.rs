@@ -128,6 +128,7 @@ impl Backend for Planted {
         &[
             (Capability::Child, Reason::InMemory),
             (Capability::Depose, Reason::OneServer),
+            (Capability::Recreate, Reason::InMemory),
             (Capability::Proxy, Reason::InMemory),
             (Capability::Hints, Reason::NoHints),
         ]

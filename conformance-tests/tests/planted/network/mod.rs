@@ -106,6 +106,7 @@ impl Backend for Networked {
         &[
             (Capability::Child, Reason::InMemory),
             (Capability::Depose, Reason::OneServer),
+            (Capability::Recreate, Reason::InMemory),
             (Capability::Secret, Reason::NoSecret),
         ]
     }
