@@ -15,6 +15,23 @@ use crate::{How, Kind, LaunchError, Options, Server, ServerSet, Tls};
 /// The password of servers for the suite, unless a store needs another form.
 pub const SECRET: &str = "correct-horse-battery-staple";
 
+/// Servers that the suite does not empty yet, because no run of theirs has been looked at. A new
+/// kind is emptied.
+const NOT_EMPTIED: &[Kind] = &[
+    Kind::Redis,
+    Kind::Valkey,
+    Kind::Postgres,
+    Kind::MariaDb,
+    Kind::MongoDb,
+    Kind::Azurite,
+    Kind::DynamoDb,
+    Kind::Consul,
+    Kind::Etcd,
+    Kind::ZooKeeper,
+    Kind::Cassandra,
+    Kind::SqlServer,
+];
+
 /// The suite's backend over one server: the external server that the environment names, or a new
 /// one that keeps what it acknowledges and has this password.
 ///
@@ -143,6 +160,14 @@ impl Servers for Server {
             self.crash().await?;
         }
         Ok(())
+    }
+
+    fn can_be_emptied(&self) -> bool {
+        !self.is_external() && !NOT_EMPTIED.contains(&self.kind())
+    }
+
+    async fn empty(&self) -> Result<(), Stop> {
+        Ok(self.wipe().await?)
     }
 }
 
