@@ -113,6 +113,26 @@ pub(crate) const fn wheel(
     }
 }
 
+/// A package of Node.js, with its dependencies: the program runs `script`, a path within the package.
+pub(crate) const fn npm(
+    package: &'static str,
+    pinned: &'static str,
+    script: &'static str,
+    tools: &'static [&'static str; 1],
+) -> Recipe {
+    let [program] = tools;
+    Recipe {
+        number: 1,
+        source: Source::Npm {
+            package,
+            pinned,
+            program: Some((program, script)),
+        },
+        tools,
+        prune: &[],
+    }
+}
+
 /// A Go package that is the server's program.
 pub(crate) const fn go_program(
     package: &'static str,
@@ -164,17 +184,13 @@ pub(crate) const MARIADB: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
-pub(crate) const AZURITE: Recipe = Recipe {
-    number: 1,
-    // The last version for Node.js 20.
-    source: Source::Npm {
-        package: "azurite",
-        pinned: "3.35.0",
-        program: Some(("azurite-table", "dist/src/table/main.js")),
-    },
-    tools: &["azurite-table"],
-    prune: &[],
-};
+// The last version for Node.js 20.
+pub(crate) const AZURITE: Recipe = npm(
+    "azurite",
+    "3.35.0",
+    "dist/src/table/main.js",
+    &["azurite-table"],
+);
 
 pub(crate) const DYNAMODB: Recipe = Recipe {
     number: 1,
