@@ -10,7 +10,8 @@ use super::wire;
 use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 
-/// To be written: the server's program, as its recipe in `src/kind.rs` installs it.
+/// To be written: the server's program, as its recipe in `src/kind.rs` installs it: the first of the
+/// recipe's tools.
 const PROGRAM: &str = "{{name}}-server";
 /// The usual port, which is also that of a container.
 const PORT: u16 = {{port}};
@@ -35,7 +36,7 @@ impl Software for {{Title}} {
     }
 
     /// To be written: the smallest request that only a serving server answers. A port may be open
-    /// before.
+    /// before. `wire::http_get(stream, "/path")` is one over HTTP.
     fn ask(&self, address: SocketAddr, _: &Options) -> io::Result<()> {
         wire::tcp(address).map(drop)
     }
@@ -45,6 +46,7 @@ impl Software for {{Title}} {
         vec![PROGRAM.to_owned()]
     }
 
+    /// To be written, if there is one; a name that no registry has says that there is none.
     fn image(&self) -> &'static str {
         "{{name}}:latest"
     }

@@ -122,7 +122,7 @@ const PLACES: &[Place] = &[
         file: "docs/choosing.md",
         shows: "\n| {{Title}} |",
         what: "the store's line in the table of what a failure costs",
-        at: Before("| ZooKeeper | "),
+        at: Before("| ZooKeeper | the reads"),
         lines: "| {{Title}} | *to be written: what reads are worth* | *what an acknowledged commit survives* | *what silos do meanwhile* |",
     },
     Place {
@@ -302,6 +302,24 @@ mod tests {
         let of_new = of("mystore");
         assert_eq!(of_new.len(), PLACES.len(), "{of_new:?}");
         assert!(of_new[0].contains("membership-mystore = {"), "{of_new:?}");
+    }
+
+    /// The two tables of docs/choosing.md have lines of the same stores.
+    #[test]
+    fn a_line_of_a_table_stands_in_that_table() {
+        let columns = |line: &str| line.matches('|').count();
+        let names = Names::new("mystore").unwrap();
+        let places = PLACES.iter().filter(|place| place.file.ends_with(".md"));
+        for place in places.filter(|place| place.lines.starts_with('|')) {
+            let text = fs::read_to_string(crate::root().join(place.file)).unwrap();
+            let added = names.fill(place.lines);
+            let text = with(&text, place.at, &added).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            let index = lines.iter().position(|line| *line == added).unwrap();
+            for beside in [lines[index - 1], lines[index + 1]] {
+                assert_eq!(columns(beside), columns(&added), "{}: {added}", place.file);
+            }
+        }
     }
 
     #[test]
