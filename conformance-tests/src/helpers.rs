@@ -16,10 +16,12 @@ use tokio::time::timeout;
 
 use crate::suite::Suite;
 
-/// Runs the suite, and fails the test unless every case passes.
+/// Runs the suite, and fails the test unless every case passes. The sum is printed in both cases.
+#[allow(clippy::print_stdout, reason = "the last line of the report")]
 pub async fn passes(suite: Suite) {
     let report = suite.run().await;
     assert!(report.passed(), "{report}");
+    println!("{}", report.summary());
 }
 
 /// A number that is unique across processes.
