@@ -29,6 +29,7 @@ const NOT_EMPTIED: &[Kind] = &[
     Kind::Etcd,
     Kind::ZooKeeper,
     Kind::Cassandra,
+    Kind::Nats,
     Kind::SqlServer,
 ];
 
