@@ -9,6 +9,8 @@ use crate::figures::{Figures, number};
 use crate::ours::{Make, Ours};
 use crate::report::{Common, Report};
 use crate::systems::System;
+use membership_core::{ClusterView, SiloStatus};
+use membership_testing::{ProcessId, Stats, TableTraffic};
 
 /// The time within which all others start.
 const SPREAD: Duration = Duration::from_millis(500);
@@ -33,6 +35,9 @@ pub struct Bootstrap {
     /// `--full` 2000
     #[arg(long)]
     pub ghosts: Option<u16>,
+    /// Also print what happened by when, in steps of this many milliseconds
+    #[arg(long, value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    pub phases: Option<u64>,
     /// Run every size with every table, with and without ghosts, instead of a sample (the largest
     /// size, and ghosts, with the middle table only). Takes many hours
     #[arg(long)]
@@ -46,12 +51,26 @@ struct Piece {
     table: Option<u64>,
     ghosts: bool,
     seed: u64,
+    /// The time between two phases.
+    phases: Option<Duration>,
 }
 
 struct Outcome {
     took: Option<f64>,
     sizes: usize,
-    table: Option<[u64; 6]>,
+    table: Option<[u64; 7]>,
+    phases: Vec<Phase>,
+}
+
+/// What had happened by a moment.
+struct Phase {
+    /// Seconds since the others began to start.
+    at: f64,
+    rows: usize,
+    active: usize,
+    /// Members that publish what the table has.
+    current: usize,
+    counts: [u64; 7],
 }
 
 /// The published figures, by number of members: ZooKeeper, memberlist, Rapid; seconds, and
@@ -108,6 +127,7 @@ impl Bootstrap {
                                 table,
                                 ghosts: false,
                                 seed,
+                                phases: self.phases.map(Duration::from_millis),
                             });
                         }
                         if table.is_some() && silos <= ghosts && sampled {
@@ -117,6 +137,7 @@ impl Bootstrap {
                                 table,
                                 ghosts: true,
                                 seed,
+                                phases: self.phases.map(Duration::from_millis),
                             });
                         }
                     }
@@ -143,12 +164,45 @@ impl Bootstrap {
                 "commits",
                 "conflicts",
                 "reads",
+                "of one row",
                 "rows read",
                 "heartbeats read",
                 "MB read",
             ],
         );
+        let mut by_phase = Figures::new(
+            4,
+            &[
+                "seed",
+                "members",
+                "ghosts",
+                "table ms",
+                "at s",
+                "rows",
+                "Active",
+                "current",
+                "commits",
+                "conflicts",
+                "reads",
+                "of one row",
+                "rows read",
+            ],
+        );
         for (piece, o) in pieces.iter().zip(outcomes) {
+            for phase in &o.phases {
+                let mut row = vec![
+                    piece.seed.to_string(),
+                    piece.silos.to_string(),
+                    if piece.ghosts { piece.silos } else { 0 }.to_string(),
+                    piece.table.unwrap_or(0).to_string(),
+                    number(Some(phase.at), 2),
+                    phase.rows.to_string(),
+                    phase.active.to_string(),
+                    phase.current.to_string(),
+                ];
+                row.extend(phase.counts[..5].iter().map(u64::to_string));
+                by_phase.row(row);
+            }
             let mut row = vec![
                 piece.system.name().to_owned(),
                 piece.silos.to_string(),
@@ -160,7 +214,7 @@ impl Bootstrap {
                 o.sizes.to_string(),
             ];
             row.extend(o.table.map_or_else(
-                || vec!["–".to_owned(); 6],
+                || vec!["–".to_owned(); 7],
                 |counts| counts.iter().map(u64::to_string).collect(),
             ));
             figures.row(row);
@@ -205,6 +259,7 @@ impl Bootstrap {
                     dash(),
                     dash(),
                     dash(),
+                    dash(),
                 ]);
             }
         }
@@ -213,6 +268,9 @@ impl Bootstrap {
              all members",
             figures,
         );
+        if self.phases.is_some() {
+            report.table("What had happened by when", by_phase);
+        }
         report.note(format!("Settings: {}.", large()));
         let sample = if self.full {
             String::new()
@@ -226,7 +284,7 @@ impl Bootstrap {
             "{sample}Times are from the start of the others. *Ghosts*: rows in the table of \
              silos that crashed at one moment 5 s before. *Sizes seen*: distinct sizes of the \
              cluster that any member saw. *Rows read*: in whole tables, by reads and with \
-             conflicts; *heartbeats read*: one for each row with every read. {WITHOUT_CHITCHAT} Published: Rapid, ATC 2018, figure 5 (read \
+             conflicts; *of one row*: reads of the version row and at most one other; *heartbeats read*: one for each row with every read. {WITHOUT_CHITCHAT} Published: Rapid, ATC 2018, figure 5 (read \
              off a plot) and table 1."
         ));
         Ok(report)
@@ -260,25 +318,61 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
     let before = (*ours.cluster.stats(), ours.cluster.table_traffic());
     others(&mut ours, piece.silos)?;
     let began = ours.now() - SPREAD;
-    let took = super::until_agreed(&mut ours, piece.silos, AT_MOST)?
-        .map(|_| (ours.now() - began).as_secs_f64());
+    let mut phases = Vec::new();
+    let mut agreed = None;
+    while agreed.is_none() && ours.now() < began + AT_MOST {
+        if piece.phases.is_some() {
+            phases.push(phase(&ours, began, &before));
+        }
+        let step = piece.phases.unwrap_or(AT_MOST);
+        agreed = super::until_agreed(&mut ours, piece.silos, step)?;
+    }
+    let took = agreed.map(|_| (ours.now() - began).as_secs_f64());
+    if piece.phases.is_some() {
+        phases.push(phase(&ours, began, &before));
+    }
+    Ok(Outcome {
+        took,
+        sizes: ours.record().sizes.len(),
+        table: Some(counts(&ours, &before)),
+        phases,
+    })
+}
+
+/// The commits, conflicts and reads since `before`.
+fn counts(ours: &Ours, before: &(Stats, TableTraffic)) -> [u64; 7] {
     let (stats, traffic) = (
         *ours.cluster.stats(),
         ours.cluster.table_traffic().since(&before.1),
     );
-    let counts = [
+    [
         stats.commits - before.0.commits,
         stats.conflicts - before.0.conflicts,
         traffic.reads + traffic.unchanged + traffic.row_reads,
+        traffic.row_reads,
         traffic.rows_read,
         traffic.heartbeats_read,
         traffic.bytes_read / 1_000_000,
-    ];
-    Ok(Outcome {
-        took,
-        sizes: ours.record().sizes.len(),
-        table: Some(counts),
-    })
+    ]
+}
+
+fn phase(ours: &Ours, began: Duration, before: &(Stats, TableTraffic)) -> Phase {
+    let table = ours.cluster.table();
+    let entries = || table.iter().flat_map(|t| t.rows.entries());
+    let version = table.map(membership_core::Snapshot::version);
+    let current = |id: &ProcessId| ours.cluster.view(*id).map(ClusterView::version) == version;
+    Phase {
+        at: (ours.now() - began).as_secs_f64(),
+        rows: entries().count(),
+        active: entries().filter(|e| e.status == SiloStatus::Active).count(),
+        current: ours
+            .cluster
+            .running()
+            .into_iter()
+            .filter(|id| current(id))
+            .count(),
+        counts: counts(ours, before),
+    }
 }
 
 /// Starts all others ten seconds later.
@@ -301,6 +395,7 @@ fn grow(world: &mut dyn Arena, silos: usize) -> Result<Outcome, Failure> {
         took: took.map(|at| at.saturating_sub(began).as_secs_f64()),
         sizes,
         table: None,
+        phases: Vec::new(),
     })
 }
 
