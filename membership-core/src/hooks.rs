@@ -50,6 +50,11 @@ pub struct ProtocolVariant {
     /// Up to how many silos a joining one contacts everybody; above, a set that follows from the rows.
     /// `None`: always everybody.
     pub full_check_limit: Option<usize>,
+    /// With a scribe: how many of its last views a silo keeps; at least 1.
+    pub kept_views: usize,
+    /// With a scribe: the size of the rows in one message to a newcomer, in bytes. At least one row is
+    /// sent.
+    pub part_bytes: usize,
 }
 
 impl ProtocolVariant {
@@ -63,6 +68,8 @@ impl ProtocolVariant {
         conflict_backoff: None,
         scribe: false,
         full_check_limit: None,
+        kept_views: 8,
+        part_bytes: 3_000,
     };
 
     /// The bounds of the wait after this many conflicts in a row, if they are not the standard

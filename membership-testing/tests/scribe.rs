@@ -2,10 +2,14 @@
 //! paused, or knows nothing of such requests. An experiment: not the standard protocol.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::hooks::{self, ProtocolVariant};
-use membership_core::protocol::Setup;
+use membership_core::protocol::{Effect, Input, Message, Protocol, Setup};
+use membership_core::{ClusterView, MonoTime, Now, SiloAddress, SiloStatus};
 use membership_testing::{Cluster, Machine, ProcessId};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -105,4 +109,105 @@ fn whole_clusters_start_at_once_without_anybody_active() {
     cluster.start(SILOS);
     cluster.run_until_agreed(S(60)).unwrap();
     assert_eq!(cluster.running().len(), SILOS);
+}
+
+/// A silo that sends newcomers all rows but one.
+struct Liar {
+    protocol: Protocol,
+    lies: Rc<Cell<u32>>,
+}
+
+impl Machine for Liar {
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        let begin = effects.len();
+        self.protocol.handle(now, input, effects);
+        for effect in &mut effects[begin..] {
+            if let Effect::Send { body, .. } = effect
+                && let Message::Rows { .. } = **body
+            {
+                let mut told = (**body).clone();
+                if let Message::Rows { rows, .. } = &mut told
+                    && rows.pop().is_some()
+                {
+                    self.lies.set(self.lies.get() + 1);
+                }
+                *body = Arc::new(told);
+            }
+        }
+    }
+    fn next_wakeup(&self) -> Option<MonoTime> {
+        self.protocol.next_wakeup()
+    }
+    fn me(&self) -> Option<SiloAddress> {
+        self.protocol.me()
+    }
+    fn status(&self) -> SiloStatus {
+        self.protocol.status()
+    }
+    fn view(&self) -> Option<&ClusterView> {
+        self.protocol.view()
+    }
+    fn confirmed_view(&self) -> Option<&ClusterView> {
+        self.protocol.confirmed_view()
+    }
+    fn is_suspended(&self) -> bool {
+        self.protocol.is_suspended()
+    }
+}
+
+#[test]
+fn newcomers_take_no_rows_that_the_table_does_not_have() {
+    for every in [1, 3] {
+        let lies = Rc::new(Cell::new(0));
+        let (mut number, told) = (0, lies.clone());
+        let machines = move |setup| -> Box<dyn Machine> {
+            number += 1;
+            let variant = ProtocolVariant {
+                scribe: true,
+                full_check_limit: Some(5),
+                ..ProtocolVariant::STANDARD
+            };
+            let protocol = hooks::protocol(setup, variant);
+            if number % every == 0 {
+                let lies = told.clone();
+                Box::new(Liar { protocol, lies })
+            } else {
+                Box::new(protocol)
+            }
+        };
+        let mut cluster = Cluster::builder()
+            .seed(2)
+            .machines(Box::new(machines))
+            .build()
+            .unwrap();
+        cluster.start(6);
+        cluster.run_until_agreed(S(60)).unwrap();
+        cluster.start(SILOS - 6);
+        cluster.run_until_agreed(S(60)).unwrap();
+        assert_eq!(cluster.running().len(), SILOS);
+        assert!(lies.get() > 0, "nobody was lied to");
+    }
+}
+
+#[test]
+fn a_mass_start_reads_few_rows_and_one_that_lasts_reads_none() {
+    let mut cluster = start(4, 0);
+    let before = cluster.table_traffic();
+    cluster.run_until_agreed(S(20)).unwrap();
+    let joined = cluster.table_traffic().since(&before);
+    assert!(
+        joined.rows_read <= 3 * SILOS as u64,
+        "{} rows read; everybody reading everything would be {}",
+        joined.rows_read,
+        SILOS * SILOS
+    );
+    cluster.run_for(S(120)).unwrap();
+    let before = cluster.table_traffic();
+    cluster.run_for(S(300)).unwrap();
+    let steady = cluster.table_traffic().since(&before);
+    assert_eq!(
+        (steady.reads, steady.rows_read, steady.heartbeats_read),
+        (0, 0, 0)
+    );
+    assert!(steady.row_reads > 0, "it looks at the version row");
 }

@@ -15,6 +15,8 @@ use crate::{InstanceId, MembershipEntry, MonoTime, SiloAddress, SiloStatus};
 
 /// How many are remembered; the oldest is forgotten first. They ask again.
 const MOST: usize = 64;
+/// The same where many join at once, and all contact the oldest silos.
+const MOST_AT_ONCE: usize = 1024;
 
 /// How many addresses that are not confirmed are dialled within [`PERIOD`].
 const UNCONFIRMED: u32 = 256;
@@ -37,27 +39,32 @@ struct Caller {
 }
 
 impl Callers {
-    pub(super) fn hold(
-        &mut self,
-        at: MonoTime,
-        silo: SiloAddress,
-        instance: InstanceId,
-        nonce: u64,
-    ) {
+    pub(super) fn hold(&mut self, ctx: &Ctx, silo: SiloAddress, instance: InstanceId, nonce: u64) {
+        let most = if ctx.variant.scribe {
+            MOST_AT_ONCE
+        } else {
+            MOST
+        };
         let caller = Caller {
-            at,
+            at: ctx.mono(),
             instance,
             nonce,
         };
         // One process has one address.
         self.held.retain(|_, held| held.instance != instance);
         self.held.insert(silo, caller);
-        if self.held.len() > MOST {
+        if self.held.len() > most {
             let oldest = self.held.iter().min_by_key(|(_, caller)| caller.at);
             if let Some(silo) = oldest.map(|(silo, _)| *silo) {
                 self.held.remove(&silo);
             }
         }
+    }
+
+    /// Whether an announced row waits for the table's word, because too many were dialled without it.
+    pub(super) fn wait_for_the_table(&self, ctx: &Ctx) -> bool {
+        let is_told = |(silo, c): (&SiloAddress, &Caller)| is_announced(ctx, silo, c.instance);
+        self.unconfirmed.1 >= UNCONFIRMED && self.held.iter().any(is_told)
     }
 
     /// Dials those whose rows have been announced since.

@@ -11,7 +11,7 @@ use super::prober::Prober;
 use super::roll_call::refusal;
 use super::unreached::Unreached;
 use crate::intent::check_set;
-use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
+use crate::{ClusterView, Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A silo that does not answer and whose heartbeat is older than this by this silo's clock need not
 /// be reached.
@@ -42,9 +42,24 @@ pub(crate) struct Contacts {
     all: BTreeMap<SiloAddress, Contact>,
     /// The missing silo that was found last. While it is missing, no other silo is checked.
     missing: Option<SiloAddress>,
-    /// Whom this silo must reach in a large cluster, at this version; none = everybody.
-    set: Option<(u64, Option<BTreeSet<SiloAddress>>)>,
+    frame: Option<Frame>,
 }
+
+/// Whom this silo must reach, by one version.
+#[derive(Debug)]
+struct Frame {
+    version: u64,
+    /// Since when it is this version.
+    since: MonoTime,
+    /// Whom it must reach in a large cluster; none = everybody.
+    set: Option<BTreeSet<SiloAddress>>,
+    /// Those of the set that are Active, by address, where the view may be an announced one; none =
+    /// the confirmed ones.
+    active: Option<Vec<SiloAddress>>,
+}
+
+/// How long a joining silo keeps to one announced view before it follows the next.
+const FOLLOW: Duration = Duration::from_millis(50);
 
 /// The evidence that an Active silo need not be reached.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +76,7 @@ impl Contacts {
     pub(crate) fn clear(&mut self) {
         self.all.clear();
         self.missing = None;
-        self.set = None;
+        self.frame = None;
     }
 
     /// Handles the answer to a probe. Returns true when the probe was one of a contact.
@@ -126,31 +141,64 @@ impl Contacts {
     }
 
     /// Finds out whom this silo must reach, if the view has moved. Returns whether that is somebody
-    /// whom it has not tried to reach.
+    /// whom it has not tried to reach. Where one silo writes for many, an announced view counts: hundreds
+    /// of views follow each other before one is confirmed, and contact with the wrong silos makes nobody
+    /// Active, because whoever writes the activation verifies the contacts by what the table has.
     pub(crate) fn follow(&mut self, ctx: &Ctx) -> bool {
         let Some(limit) = ctx.variant.full_check_limit else {
             return false;
         };
-        let version = ctx.base_version();
-        if let Some(view) = &ctx.base
-            && self.set.as_ref().is_none_or(|(at, _)| *at != version)
-        {
-            let set = check_set(&view.snapshot().rows, &ctx.me, limit);
-            let is_new = |silo: &SiloAddress| !self.all.contains_key(silo);
-            let anybody = match &set {
-                Some(set) => set.iter().any(is_new),
-                None => ctx.members.active.iter().any(is_new),
-            };
-            self.set = Some((version, set));
-            self.missing = None;
-            return anybody;
+        let Some(view) = roster(ctx) else {
+            return false;
+        };
+        let (now, version) = (ctx.mono(), view.version());
+        let scribe = ctx.variant.scribe;
+        let is_old = |f: &Frame| {
+            f.version != version && (!scribe || now.since(f.since) >= FOLLOW || f.version > version)
+        };
+        if self.frame.as_ref().is_some_and(|f| !is_old(f)) {
+            return false;
         }
-        false
+        let set = check_set(&view.snapshot().rows, &ctx.me, limit);
+        let active = scribe.then(|| match &set {
+            Some(set) => {
+                let is = |s: &&SiloAddress| view.status(s) == Some(SiloStatus::Active);
+                set.iter().filter(is).copied().collect::<Vec<_>>()
+            }
+            None => view.active().map(|e| e.address).collect(),
+        });
+        let is_new = |silo: &SiloAddress| !self.all.contains_key(silo);
+        let anybody = match (&set, &active) {
+            (Some(set), _) => set.iter().any(is_new),
+            (None, Some(active)) => active.iter().any(is_new),
+            (None, None) => ctx.members.active.iter().any(is_new),
+        };
+        self.frame = Some(Frame {
+            version,
+            since: now,
+            set,
+            active,
+        });
+        self.missing = None;
+        anybody
+    }
+
+    /// Whether the view is newer than the one that says whom this silo must reach.
+    pub(crate) fn is_behind(&self, ctx: &Ctx) -> bool {
+        self.frame
+            .as_ref()
+            .is_some_and(|f| f.version < ctx.version())
+    }
+
+    /// The Active silos of which this silo must reach those that are required.
+    fn actives<'a>(&'a self, ctx: &'a Ctx) -> &'a [SiloAddress] {
+        let announced = self.frame.as_ref().and_then(|f| f.active.as_deref());
+        announced.unwrap_or(&ctx.members.active)
     }
 
     /// Whether this silo is one of those that a joining one contacts.
     fn is_in_set(&self, silo: &SiloAddress) -> bool {
-        let set = self.set.as_ref().and_then(|(_, set)| set.as_ref());
+        let set = self.frame.as_ref().and_then(|f| f.set.as_ref());
         set.is_none_or(|set| set.contains(silo))
     }
 
@@ -212,8 +260,7 @@ impl Contacts {
 
     /// All silos that this silo must reach: the Active silos that are not stale.
     pub(crate) fn required(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> BTreeSet<SiloAddress> {
-        ctx.members
-            .active
+        self.actives(ctx)
             .iter()
             .filter(|s| self.is_required(ctx, passed, s))
             .copied()
@@ -224,7 +271,7 @@ impl Contacts {
     /// search starts at the silo that was found missing last, so that all calls during a join
     /// together cost about one pass over the Active silos.
     pub(crate) fn lacks_any(&mut self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
-        let active = &ctx.members.active;
+        let active = self.actives(ctx);
         let lacks = |s: &SiloAddress| {
             self.all.get(s).is_none_or(|c| !(c.answers && c.dials))
                 && self.is_required(ctx, passed, s)
@@ -251,17 +298,26 @@ impl Contacts {
         required: &BTreeSet<SiloAddress>,
         retry: Duration,
     ) {
-        let Some(view) = &ctx.base else { return };
+        let Some(view) = roster(ctx) else { return };
         let tried_before = |s: &SiloAddress| self.all.contains_key(s);
-        let wanted: BTreeSet<SiloAddress> = view
-            .members()
-            .filter(|e| match e.status {
-                SiloStatus::Joining => e.address != ctx.me && self.is_in_set(&e.address),
-                SiloStatus::Active => required.contains(&e.address) || tried_before(&e.address),
-                _ => false,
-            })
-            .map(|e| e.address)
-            .collect();
+        let is_wanted = |silo: &SiloAddress, status: Option<SiloStatus>| match status {
+            Some(SiloStatus::Joining) => *silo != ctx.me && self.is_in_set(silo),
+            Some(SiloStatus::Active) => required.contains(silo) || tried_before(silo),
+            _ => false,
+        };
+        let set = self.frame.as_ref().and_then(|f| f.set.as_ref());
+        let wanted: BTreeSet<SiloAddress> = match set.filter(|_| ctx.variant.scribe) {
+            Some(set) => {
+                let some = set.iter().chain(self.all.keys()).copied();
+                some.filter(|s| is_wanted(s, view.status(s))).collect()
+            }
+            None => {
+                let all = view.members().map(|e| (e.address, Some(e.status)));
+                all.filter(|(s, status)| is_wanted(s, *status))
+                    .map(|(s, _)| s)
+                    .collect()
+            }
+        };
         let now = ctx.mono();
         for silo in wanted {
             let nonce = ctx.random();
@@ -318,6 +374,15 @@ impl Contacts {
                 })
             })
             .collect()
+    }
+}
+
+/// The view by which a joining silo makes contact.
+const fn roster(ctx: &Ctx) -> Option<&ClusterView> {
+    if ctx.variant.scribe {
+        ctx.view.as_ref()
+    } else {
+        ctx.base.as_ref()
     }
 }
 

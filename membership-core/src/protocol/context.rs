@@ -11,6 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::distrust::Distrust;
 use super::expense::Expense;
 use super::io::{CallId, Destination, Effect, LinkId};
+use super::kept::Kept;
 use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::notice::TableState;
@@ -22,7 +23,7 @@ use crate::config::timeout_in;
 use crate::hooks::ProtocolVariant;
 use crate::{
     ClusterKey, ClusterView, Config, InstanceId, MembershipEntry, MonoTime, Now, Recency,
-    SharedSettings, SiloAddress, SiloStatus, Suspicion, TableLimits,
+    SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableLimits,
 };
 
 /// Availability of the table.
@@ -96,6 +97,8 @@ pub(crate) struct Ctx {
     pub(crate) suspended: bool,
     /// What roll calls cost.
     pub(crate) expense: Expense,
+    /// The last views, and what the table has shown last.
+    pub(crate) kept: Kept,
     /// Members that announced what the table contradicted.
     pub(crate) distrust: Distrust,
     /// The cluster's secret, if this silo creates the table.
@@ -134,6 +137,7 @@ impl Ctx {
             },
             suspended: false,
             expense: Expense::default(),
+            kept: Kept::default(),
             distrust: Distrust::default(),
             cluster_key: setup.cluster_key,
             reads: setup.reads,
@@ -256,6 +260,13 @@ impl Ctx {
         self.view
             .as_ref()
             .zip(self.announced.as_ref().map(|a| a.newest_at))
+    }
+
+    /// Keeps this view among the last ones, where they are used.
+    pub(crate) fn keep(&mut self, view: &Snapshot) {
+        if self.variant.scribe {
+            self.kept.keep(view, self.variant.kept_views.max(1));
+        }
     }
 
     pub(crate) fn is_announced(&self) -> bool {

@@ -12,7 +12,7 @@ use super::gate::{self, Hearing, Witness};
 use super::io::LinkId;
 use super::message::{Header, Message};
 use super::notice::Observation;
-use crate::{Delta, MonoTime, SiloAddress, TableId};
+use crate::{ClusterView, Delta, MonoTime, SiloAddress, Snapshot, TableId};
 
 /// Minimum time between two requests for a delta, to any peers.
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
@@ -29,17 +29,23 @@ pub(crate) struct Disseminator {
     told: BTreeMap<SiloAddress, MonoTime>,
     /// Links that were sent the whole view, and when. This limits the work for repeated requests.
     served: BTreeMap<LinkId, MonoTime>,
+    /// The same for those that are no members yet.
+    newcomers: BTreeMap<LinkId, MonoTime>,
     last_forced_read: Option<MonoTime>,
 }
 
 /// What the machine must do after a message, besides its direct handling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Nothing,
     /// The view moved.
     Adopted,
+    /// The delta leads to what the table has shown.
+    Shown(Box<Snapshot>),
     /// A read of the table is needed.
     Read,
+    /// A look at the table is needed; its version row may be enough.
+    Look,
     /// Somebody whom the table does not name may be right: a read is due, at a limited rate.
     Hint,
     /// A read of all rows is needed, also of those that seem known.
@@ -50,15 +56,20 @@ pub(crate) enum Call {
 
 impl Disseminator {
     /// Sends the delta of this silo's commit to all other silos.
-    pub(crate) fn on_commit(&mut self, ctx: &mut Ctx, before: u64) {
+    pub(crate) fn on_commit(&mut self, ctx: &mut Ctx, before: Option<&ClusterView>) {
         if !ctx.config.enable_dissemination {
             return;
         }
         // Only what the table has acknowledged is told to others.
         let Some(view) = &ctx.base else { return };
-        let delta = view
-            .delta_since(before)
-            .unwrap_or_else(|| Delta::whole(view));
+        let since = before.map_or(0, ClusterView::version);
+        let delta = view.delta_since(since).unwrap_or_else(|| match before {
+            // One commit may change more rows than the version row lists.
+            Some(before) if ctx.variant.scribe => {
+                Delta::between(before.snapshot(), view.snapshot())
+            }
+            _ => Delta::whole(view),
+        });
         let body = Arc::new(Message::Delta(Box::new(delta)));
         for silo in ctx.members.alive.clone() {
             if silo != ctx.me {
@@ -102,7 +113,10 @@ impl Disseminator {
                 Some((at, v)) if v >= mine && now.since(at) < ASK_PATIENCE => {}
                 // Whoever was asked does not answer.
                 Some((at, v)) if v >= mine && now.since(at) < ASKED_IN_VAIN => {
-                    return self.read_once(ctx);
+                    return match self.read_once(ctx) {
+                        Call::Read => Call::Look,
+                        call => call,
+                    };
                 }
                 _ => {
                     self.asked = Some((now, mine));
@@ -132,7 +146,9 @@ impl Disseminator {
             if have >= view.version() {
                 return;
             }
-            view.delta_since(have)
+            let kept = || ctx.kept.at(have);
+            let since = |from| Delta::between(from, view.snapshot());
+            view.delta_since(have).or_else(|| kept().map(since))
         } else {
             None
         };
@@ -191,11 +207,30 @@ impl Disseminator {
                 return self.read_once(ctx);
             }
         };
+        let shown = ctx.kept.shown.as_ref();
+        if let Some(shown) = shown.filter(|s| s.version() == resolved.version()) {
+            let is_its = shown.token().same_commit(&resolved.token);
+            return match shown.with_rows(&resolved.rows).filter(|_| is_its) {
+                Some(snapshot) => Call::Shown(Box::new(snapshot)),
+                // The table has something else.
+                None => self.read_once(ctx),
+            };
+        }
         match gate::hear(ctx, from, resolved, witness) {
             Hearing::Announced => Call::Adopted,
             Hearing::Known => Call::Nothing,
             Hearing::NeedsRead => self.read_once(ctx),
         }
+    }
+
+    /// Whether a newcomer may be sent all rows by this link again: at a limited rate.
+    pub(crate) fn may_serve(&mut self, now: MonoTime, link: LinkId) -> bool {
+        self.newcomers.retain(|_, at| now.since(*at) < ASK_PATIENCE);
+        let free = self.newcomers.len() < MAX_REMEMBERED && !self.newcomers.contains_key(&link);
+        if free {
+            self.newcomers.insert(link, now);
+        }
+        free
     }
 
     /// Limits reads that messages cause to one per probe period, so that a faulty peer cannot

@@ -180,6 +180,7 @@ pub(crate) fn hear(
         return Hearing::NeedsRead;
     }
     let version = snapshot.version();
+    ctx.keep(&snapshot);
     ctx.view = Some(ClusterView::new(snapshot));
     let at = ctx.now.mono;
     let mut announced = ctx.announced.take().unwrap_or(Announcement {
@@ -309,6 +310,8 @@ fn install(ctx: &mut Ctx, snapshot: Snapshot, newest_at: Option<MonoTime>) {
 fn withdraw(ctx: &mut Ctx, view: ClusterView) -> Passage {
     let version = ctx.version();
     let now = ctx.mono();
+    ctx.kept.forget_from(view.version());
+    ctx.keep(view.snapshot());
     for silo in ctx.announced.take().map_or_else(Vec::new, |a| a.by) {
         ctx.distrust.begin(silo, now);
     }
@@ -339,6 +342,7 @@ fn stand_on(ctx: &mut Ctx, view: ClusterView) {
         Some(changed) => ctx.members.follow(&snapshot.rows, &changed, appeared),
         None => ctx.members.rebuild(&snapshot.rows, appeared),
     }
+    ctx.keep(snapshot);
     ctx.base = Some(view);
     ctx.follow_settings();
 }

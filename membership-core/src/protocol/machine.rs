@@ -11,6 +11,7 @@ use super::cleaner::Cleaner;
 use super::contacts::PassedOver;
 use super::context::Ctx;
 use super::disseminator::Disseminator;
+use super::fetch::Fetch;
 use super::gate;
 use super::heartbeat_writer::HeartbeatWriter;
 use super::io::{Effect, Input};
@@ -52,6 +53,9 @@ pub struct Protocol {
     pub(super) isolation: Isolation,
     pub(super) monitor: Monitor,
     pub(super) disseminator: Disseminator,
+    pub(super) fetch: Fetch,
+    /// How often in a row this silo waited in vain for what the table has shown.
+    pub(super) waited: u32,
     pub(super) successors: rings::Successors,
     /// The current targets of the prober, and the value of `losses` when they were set.
     pub(super) aimed_at: (BTreeSet<SiloAddress>, u64),
@@ -108,6 +112,8 @@ impl Protocol {
             isolation: Isolation::default(),
             monitor: Monitor::default(),
             disseminator: Disseminator::default(),
+            fetch: Fetch::default(),
+            waited: 0,
             successors: rings::Successors::default(),
             aimed_at: (BTreeSet::new(), 0),
             heartbeat_writer: HeartbeatWriter::default(),
@@ -301,7 +307,7 @@ impl Protocol {
                 self.settle(outcomes);
             }
             Input::RowRead { call, result } => {
-                let outcomes = self.writer.on_row(call, result);
+                let outcomes = self.writer.on_row(&self.ctx, call, result);
                 self.settle(outcomes);
             }
             Input::Committed { call, result } => {
@@ -332,7 +338,7 @@ impl Protocol {
             Timer::Tick => self.tick(),
             Timer::Heartbeat => self.heartbeat_writer.on_timer(&mut self.ctx),
             Timer::Refresh => {
-                self.writer.want_read(self.ctx.is_announced());
+                self.refresh();
                 self.arm_refresh();
             }
             Timer::FastRead => {
@@ -342,6 +348,9 @@ impl Protocol {
                 }
             }
             Timer::Writer => {}
+            Timer::Hint if self.ctx.variant.scribe => {
+                self.look_at_the_table(self.ctx.is_announced());
+            }
             Timer::Hint if gate::may_be_confirmed_by_its_version_row(&self.ctx) => {
                 self.writer.want_row();
             }
@@ -380,6 +389,7 @@ impl Protocol {
             }
             Timer::Clean => self.cleaner.on_timer(&mut self.ctx, &mut self.writer),
             Timer::Desk => self.writer.on_desk_timer(&mut self.ctx),
+            Timer::Fetch => self.on_fetch_timer(),
             Timer::Courier => self.writer.on_courier_timer(&mut self.ctx),
         }
     }

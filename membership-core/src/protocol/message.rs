@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::forward::{OwnChange, Standing};
 use super::reach::NotReached;
-use crate::{Delta, InstanceId, IntentId, SiloAddress, TableId};
+use crate::{Delta, InstanceId, IntentId, Row, SiloAddress, TableId};
 
 /// The protocol version of this build, and the oldest that it understands.
 pub const PROTOCOL_VERSION: u16 = 1;
@@ -188,6 +188,44 @@ pub enum Message {
         /// How many changes wait at the answering silo.
         waiting: u32,
     },
+    /// Asks for the rows at a version that the table has shown to the sender. A newcomer asks so, and
+    /// takes the rows only if they have the hash that the table's version row names.
+    AskRows {
+        /// Returned in the answer.
+        nonce: u64,
+        /// The version whose rows the sender has; 0 = none.
+        have: u64,
+        /// The version that the table has shown.
+        want: u64,
+    },
+    /// The answer to [`Message::AskRows`] of a silo that writes for many: others to ask.
+    AskThem {
+        /// The nonce of the question.
+        nonce: u64,
+        /// Members that may have the rows.
+        #[serde(deserialize_with = "bounded")]
+        silos: Vec<SiloAddress>,
+    },
+    /// A part of the answer to [`Message::AskRows`], short enough for a receiver that does not know the
+    /// sender yet.
+    Rows {
+        /// The nonce of the question.
+        nonce: u64,
+        /// The version from which the rows are the changes; `None` = they are all rows.
+        from: Option<u64>,
+        /// The version to which they lead, which need not be the one that was asked for.
+        version: u64,
+        /// Which part this is, from 0.
+        part: u32,
+        /// How many there are.
+        parts: u32,
+        /// The rows of this part.
+        #[serde(deserialize_with = "crate::encoding::wire::rows")]
+        rows: Vec<Row>,
+        /// Keys of removed rows.
+        #[serde(deserialize_with = "bounded")]
+        removed: Vec<String>,
+    },
 }
 
 /// What an answering silo found of one suspect of a roll call.
@@ -248,6 +286,9 @@ impl Message {
             Self::Reach { .. } => "reach",
             Self::Forward { .. } => "forward",
             Self::Receipt { .. } => "receipt",
+            Self::AskRows { .. } => "ask-rows",
+            Self::AskThem { .. } => "ask-them",
+            Self::Rows { .. } => "rows",
             Self::DialMe { .. } => "dial-me",
             Self::DialBack { .. } => "dial-back",
             Self::AskDelta { .. } => "ask-delta",

@@ -23,6 +23,8 @@
 //! | `monitor`, `pause` | the health score; pauses of this process |
 //! | `writer` | reads and commits, one at a time, with retry and back-off; for others, too |
 //! | `forward` | what a silo asks another one to write |
+//! | `confirm`, `kept` | confirms views by the table's version row alone |
+//! | `fetch` | a newcomer's rows from a member instead of from the table |
 //! | `callers` | silos that asked to be dialled, until their rows are read |
 //! | `heartbeat_writer` | this silo's heartbeat |
 //! | `disseminator`, `distrust` | deltas between silos; members that announced what is not so |
@@ -34,18 +36,21 @@ mod callers;
 mod challenge;
 mod cleaner;
 mod commands;
+mod confirm;
 mod contacts;
 mod context;
 mod disseminator;
 mod distrust;
 mod estimator;
 mod expense;
+mod fetch;
 mod forward;
 mod gate;
 mod heartbeat_writer;
 mod io;
 mod isolation;
 mod joiner;
+mod kept;
 mod leaver;
 mod machine;
 mod members;

@@ -71,7 +71,8 @@ impl Protocol {
         self.call_the_roll(&input);
         self.confirm_before_judging();
         if self.joiner.is_joining() {
-            if self.joiner.contacts.follow(&self.ctx) {
+            let contacts = &mut self.joiner.contacts;
+            if contacts.follow(&self.ctx) || contacts.is_behind(&self.ctx) {
                 self.joiner.contact_soon(&mut self.ctx);
             }
             let passed = PassedOver {
@@ -281,7 +282,7 @@ impl Protocol {
         }
         if self.prober.missed().next().is_some() {
             self.last_confirming = Some(now);
-            self.writer.want_read(true);
+            self.look_at_the_table(true);
         }
     }
 

@@ -75,6 +75,10 @@ impl Protocol {
             }
             _ => {}
         }
+        if self.ctx.base.is_none() && matches!(body, Message::AskThem { .. } | Message::Rows { .. })
+        {
+            return self.on_rows(header.from, body);
+        }
         if self.ctx.me.epoch() == 0 {
             return self.drop_message("not_joined");
         }
@@ -84,7 +88,7 @@ impl Protocol {
         if header.from.same_endpoint(&self.ctx.me) {
             // Another process at this silo's own address: only the table can tell which of the two
             // is newer.
-            self.obey(Call::Hint);
+            self.obey(&Call::Hint);
             return self.drop_message("same_address");
         }
         if header.to.is_some_and(|to| to != self.ctx.me) {
@@ -116,7 +120,7 @@ impl Protocol {
             }
             if !is_for_newcomers(body) {
                 // A silo that has just joined sends its commit before the table names it here.
-                self.obey(Call::Hint);
+                self.obey(&Call::Hint);
                 return match body {
                     Message::Delta(_) => {}
                     _ => self.drop_message("not_a_member"),
@@ -135,12 +139,18 @@ impl Protocol {
             self.writer
                 .on_forward(&mut self.ctx, (link, header.from), proven, changes, fit);
         }
+        if let Message::AskRows { nonce, have, want } = body {
+            // Whoever proves who it is has the cluster's key, and may read the table as well.
+            if matches!(peer, PeerIdentity::Proven(_)) {
+                self.tell_rows(link, header.from, (*nonce, *have, *want));
+            }
+        }
         self.listen(link, header, body);
         if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {
             let call = self
                 .disseminator
                 .on_peer_version(&mut self.ctx, link, header);
-            self.obey(call);
+            self.obey(&call);
         }
     }
 
@@ -189,9 +199,11 @@ impl Protocol {
                 } else if self.ctx.is_member(&from, header.instance) {
                     self.ctx.dial_back(from, *nonce);
                 } else {
-                    self.callers
-                        .hold(self.ctx.mono(), from, header.instance, *nonce);
+                    self.callers.hold(&self.ctx, from, header.instance, *nonce);
                     self.callers.dial(&mut self.ctx);
+                    if self.ctx.variant.scribe && self.callers.wait_for_the_table(&self.ctx) {
+                        self.look_at_the_table(false);
+                    }
                 }
             }
             Message::DialBack { nonce } => {
@@ -210,7 +222,7 @@ impl Protocol {
                     let call = self
                         .disseminator
                         .on_peer_version(&mut self.ctx, link, header);
-                    self.obey(call);
+                    self.obey(&call);
                 }
             }
             Message::Farewell { version, delta } => {
@@ -220,7 +232,7 @@ impl Protocol {
                 }
                 if *version == 0 || *version > self.ctx.version() {
                     let call = self.disseminator.read_once(&self.ctx);
-                    self.obey(call);
+                    self.obey(&call);
                 }
             }
             Message::YouAreDead { .. } => {
@@ -236,7 +248,11 @@ impl Protocol {
             }
             // A silo asks nobody for its reach, and its own was told before; and changes were taken
             // with the proof of who asks.
+            // A silo that has a view takes no rows.
             Message::Forward { .. }
+            | Message::AskRows { .. }
+            | Message::AskThem { .. }
+            | Message::Rows { .. }
             | Message::Identify { .. }
             | Message::Identity { .. }
             | Message::AskReach { .. }
@@ -264,7 +280,7 @@ impl Protocol {
         } else {
             Call::Hint
         };
-        self.obey(call);
+        self.obey(&call);
     }
 
     fn on_ack(&mut self, header: &Header, nonce: u64) {
@@ -339,19 +355,24 @@ impl Protocol {
         let call = self
             .disseminator
             .on_delta(&mut self.ctx, from, delta, &witness);
-        match call {
-            Call::Adopted => self.confirm_soon(),
+        match &call {
+            Call::Adopted => {
+                self.confirm_soon();
+                self.match_shown();
+            }
+            Call::Shown(snapshot) => self.take_shown((**snapshot).clone()),
             call => self.obey(call),
         }
         call
     }
 
-    fn obey(&mut self, call: Call) {
+    fn obey(&mut self, call: &Call) {
         match call {
             Call::Read => self.writer.want_read(true),
+            Call::Look => self.look_at_the_table(true),
             Call::Hint => self.hint_of_stranger(),
             Call::ReadAll => self.writer.want_all(),
-            Call::Nothing | Call::Adopted | Call::Ask => {}
+            Call::Nothing | Call::Adopted | Call::Shown(_) | Call::Ask => {}
         }
     }
 }
@@ -376,5 +397,6 @@ const fn is_for_newcomers(body: &Message) -> bool {
             | Message::DialBack { .. }
             | Message::YouAreDead { .. }
             | Message::Forward { .. }
+            | Message::AskRows { .. }
     )
 }

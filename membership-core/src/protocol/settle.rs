@@ -61,7 +61,7 @@ impl Protocol {
         }
     }
 
-    fn on_read(&mut self, sent: MonoTime, newest: bool, answer: ReadAnswer) {
+    pub(super) fn on_read(&mut self, sent: MonoTime, newest: bool, answer: ReadAnswer) {
         let newest_at = newest.then_some(sent);
         let (fits, heartbeats) = match answer {
             ReadAnswer::Snapshot {
@@ -79,6 +79,7 @@ impl Protocol {
         }
         // Only now is it certain that the answer came from this silo's table.
         self.ctx.contacted(sent);
+        self.ended_a_look();
         self.ctx.table.doubted = None;
         self.ctx.set_table_state(TableState::Available);
         if self.ctx.suspended && self.pause.last_at.is_none_or(|at| sent >= at) {
@@ -103,6 +104,9 @@ impl Protocol {
     /// Confirms the announced view by the version row alone, if the hash in it is that of the view's
     /// rows; otherwise reads the rows.
     fn on_version_row(&mut self, sent: MonoTime, read: RowRead) {
+        if self.ctx.variant.scribe {
+            return self.on_shown(sent, read);
+        }
         let newest_at = (self.ctx.reads == Recency::Linearizable).then_some(sent);
         match gate::as_the_table_has_it(&self.ctx, read) {
             Some(snapshot) if !self.ctx.table_doubted() => {
@@ -132,7 +136,12 @@ impl Protocol {
 
     /// Passes a snapshot of the table through the gate; returns whether it is of the table that this
     /// silo knows.
-    fn adopt(&mut self, snapshot: Snapshot, source: Source, newest_at: Option<MonoTime>) -> bool {
+    pub(super) fn adopt(
+        &mut self,
+        snapshot: Snapshot,
+        source: Source,
+        newest_at: Option<MonoTime>,
+    ) -> bool {
         if self.ctx.table_changed() {
             return false;
         }
@@ -152,7 +161,7 @@ impl Protocol {
     }
 
     /// Handles the answer that the confirmed view is still the table's.
-    fn unchanged(&mut self, newest_at: Option<MonoTime>) -> bool {
+    pub(super) fn unchanged(&mut self, newest_at: Option<MonoTime>) -> bool {
         if self.ctx.table_changed() {
             return false;
         }
@@ -193,7 +202,7 @@ impl Protocol {
             self.confirm_soon();
         }
         self.count_votes(before, &base);
-        let before = before.map_or(0, ClusterView::version);
+        let (view_before, before) = (before, before.map_or(0, ClusterView::version));
         let table = &base.snapshot().version_row.settings;
         if self.settings_seen.as_ref() != Some(table) {
             self.settings_seen = Some(table.clone());
@@ -219,7 +228,7 @@ impl Protocol {
             }
         }
         if source == Source::Commit {
-            self.disseminator.on_commit(&mut self.ctx, before);
+            self.disseminator.on_commit(&mut self.ctx, view_before);
         }
     }
 

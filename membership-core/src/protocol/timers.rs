@@ -39,6 +39,8 @@ pub(crate) enum Timer {
     Desk,
     /// A silo that was asked to write may have said nothing for too long.
     Courier,
+    /// What the table has shown has not been heard from a silo for too long.
+    Fetch,
 }
 
 /// The times at which a machine has to be woken, one for each kind of timer `T`.

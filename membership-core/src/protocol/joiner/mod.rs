@@ -12,7 +12,6 @@ use self::report::PROGRESS_PERIOD;
 use crate::intent::{Action, Answer, Refusal};
 use crate::protocol::contacts::{Contacts, PassedOver};
 use crate::protocol::context::Ctx;
-use crate::protocol::gate;
 use crate::protocol::io::{CallId, Effect};
 use crate::protocol::message::Message;
 use crate::protocol::notice::{JoinError, Notice, TableErrorText};
@@ -144,7 +143,11 @@ impl Joiner {
         match result {
             Ok(()) => {
                 self.stage = Stage::FirstRead;
-                writer.want_read(false);
+                if ctx.variant.scribe {
+                    writer.want_row();
+                } else {
+                    writer.want_read(false);
+                }
             }
             Err(error) => return self.on_table_error(ctx, error),
         }
@@ -326,10 +329,11 @@ impl Joiner {
             (Action::BecomeActive { .. }, Answer::Refused(_)) if self.stage == Stage::Contact => {
                 self.again_at = ctx.mono() + REFUSED_BACKOFF;
                 ctx.timers.set(Timer::Join, self.again_at);
-                if ctx.variant.scribe && gate::may_be_confirmed_by_its_version_row(ctx) {
-                    writer.want_row();
-                } else {
+                if !ctx.variant.scribe {
                     writer.want_read(false);
+                } else if !ctx.is_announced() {
+                    // Otherwise what follows is on its way.
+                    writer.want_row();
                 }
                 Step::Nothing
             }

@@ -3,6 +3,7 @@
 
 mod answerer;
 mod cleaner;
+mod confirm;
 mod courier;
 mod desk;
 mod gate;

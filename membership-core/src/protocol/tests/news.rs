@@ -52,7 +52,7 @@ fn a_silo_with_an_older_view_asks_at_a_limited_rate() {
     pass_time(&mut ctx, ms(500));
     assert_eq!(
         machine.on_peer_version(&mut ctx, LINK, &header(6, 0)),
-        Call::Read,
+        Call::Look,
         "it was asked in vain"
     );
     pass_time(&mut ctx, secs(5));
@@ -211,7 +211,7 @@ fn a_dead_peer_is_told_at_a_limited_rate() {
 #[test]
 fn a_commit_and_a_farewell_are_sent_once_to_each_alive_silo() {
     let (mut ctx, mut machine) = here();
-    machine.on_commit(&mut ctx, 4);
+    machine.on_commit(&mut ctx, None);
     let to: Vec<_> = sent(&mut ctx)
         .into_iter()
         .map(|(to, _)| to.unwrap())
@@ -230,7 +230,7 @@ fn an_announced_row_may_be_dialled_only_while_the_table_is_away() {
     assert_eq!(announce(&mut ctx, snapshot(6, rows)), Hearing::Announced);
     let dialled = |ctx: &mut Ctx, caller: u8, process: u8| {
         let mut callers = Callers::default();
-        callers.hold(ctx.mono(), silo(caller), instance(silo(process)), 9);
+        callers.hold(ctx, silo(caller), instance(silo(process)), 9);
         callers.dial(ctx);
         sent(ctx).len()
     };
@@ -241,7 +241,7 @@ fn an_announced_row_may_be_dialled_only_while_the_table_is_away() {
     assert_eq!(dialled(&mut ctx, 4, 4), 0, "no row");
     let mut callers = Callers::default();
     for _ in 0..300 {
-        callers.hold(ctx.mono(), silo(3), instance(silo(3)), 9);
+        callers.hold(&ctx, silo(3), instance(silo(3)), 9);
         callers.dial(&mut ctx);
     }
     assert_eq!(sent(&mut ctx).len(), 256, "so many a second");

@@ -12,7 +12,6 @@ use super::{Outcome, Writer};
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::protocol::context::Ctx;
 use crate::protocol::forward::{OwnChange, Standing};
-use crate::protocol::gate;
 use crate::protocol::message::{MAX_NAMED, Message};
 use crate::protocol::timers::Timer;
 use crate::{IntentId, MonoTime, SiloAddress, SiloStatus};
@@ -298,16 +297,13 @@ impl Writer {
         let is_news = ctx.is_announced() && ctx.version() >= version;
         if is_news && self.courier.looked_at != ctx.version() {
             self.courier.looked_at = ctx.version();
-            if gate::may_be_confirmed_by_its_version_row(ctx) {
-                self.want_row();
-            } else {
-                self.want_read(true);
-            }
+            // What follows from the version row is asked of others first.
+            self.want_row();
         } else if !is_news
             && ctx.mono().since(at) >= NEWS
-            && self.last_read.is_none_or(|r| r < at + NEWS)
+            && self.last_row.is_none_or(|r| r < at + NEWS)
         {
-            self.want_read(true);
+            self.want_row();
         }
     }
 }

@@ -163,6 +163,11 @@ impl Writer {
         true
     }
 
+    /// Whether others have asked this silo to write.
+    pub(crate) fn writes_for_others(&self) -> bool {
+        self.desk.is_open()
+    }
+
     /// Until when a commit waits for further joins; none if it does not.
     pub(super) fn gathers_until(&self, now: MonoTime) -> Option<MonoTime> {
         let some = self.desk.is_open() && now < self.desk.gathers && self.queue.len() < FULL;

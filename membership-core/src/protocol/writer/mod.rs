@@ -125,6 +125,8 @@ pub(crate) struct Writer {
     abandoned: Vec<CallId>,
     /// When the last successful read was sent.
     last_read: Option<MonoTime>,
+    /// When the version row was last asked for.
+    last_row: Option<MonoTime>,
     conflicts: Conflicts,
     /// The version of the last conflict, until a read shows whether it moved; and how often it had
     /// not moved.
@@ -244,6 +246,11 @@ impl Writer {
     }
 
     #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.exchange.is_none() && !self.wants_read && !self.wants_row
+    }
+
+    #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -282,19 +289,35 @@ impl Writer {
             ctx.timers.set(Timer::Writer, self.call_after);
             return Vec::new();
         }
+        let mut unconfirmed = false;
         let nothing =
             (self.queue.len() == 0 && votes.is_empty()) || ctx.suspended || ctx.table_doubted();
         if !nothing && ctx.is_announced() && now >= self.commit_after {
             // A commit rests on what the table says.
-            self.want_read(true);
-            self.read_done = false;
+            if ctx.variant.scribe && ctx.table.state == TableState::Available {
+                // If it has shown something newer, others are being asked for that.
+                self.wants_row |= ctx.kept.shown.is_none();
+                unconfirmed = true;
+            } else {
+                self.want_read(true);
+                self.read_done = false;
+            }
         }
         let gathers = self.gathers_until(now).filter(|_| votes.is_empty());
-        let nothing = nothing || gathers.is_some();
+        let nothing = nothing || unconfirmed || gathers.is_some();
         let commit_first = self.read_done && !nothing && now >= self.commit_after;
         self.read_done = commit_first;
         if (self.wants_read && !commit_first) || self.unsettled.is_some() {
             self.start_read(ctx);
+            return Vec::new();
+        }
+        if self.wants_row && ctx.variant.scribe {
+            // Whoever waits for a read gets one.
+            if self.waiters.is_empty() {
+                self.start_row(ctx);
+            } else {
+                self.start_read(ctx);
+            }
             return Vec::new();
         }
         if self.wants_row && ctx.is_announced() {
@@ -317,6 +340,7 @@ impl Writer {
     fn start_row(&mut self, ctx: &mut Ctx) {
         let (call, silo, sent) = (ctx.call(), ctx.me, ctx.mono());
         self.wants_row = false;
+        self.last_row = Some(sent);
         self.exchange = Some(Exchange::Row { call, sent });
         ctx.out.push(Effect::ReadRow { call, silo });
     }

@@ -95,7 +95,7 @@ impl World {
     pub(super) fn message(&mut self) -> Input {
         let nonce = self.rng.number();
         let silo = self.rng.silo();
-        let body = match self.rng.below(19) {
+        let body = match self.rng.below(22) {
             0 => Message::Identify { nonce },
             1 => Message::Identity {
                 nonce,
@@ -150,6 +150,27 @@ impl World {
                 changes: self.some(|rng| (IntentId::new(u128::from(rng.below(4))), rng.standing())),
                 waiting: self.rng.number() as u32,
             },
+            18 => Message::AskRows {
+                nonce,
+                have: self.rng.number(),
+                want: self.rng.number(),
+            },
+            19 => Message::AskThem {
+                nonce,
+                silos: self.some(SeededRng::silo),
+            },
+            20 => {
+                let delta = self.delta();
+                Message::Rows {
+                    nonce,
+                    from: delta.from,
+                    version: delta.to(),
+                    part: u32::from(self.rng.in_a_hundred(50)),
+                    parts: 1 + u32::from(self.rng.in_a_hundred(20)),
+                    rows: delta.rows,
+                    removed: delta.removed,
+                }
+            }
             _ => Message::YouAreDead { version: nonce },
         };
         let header = self.header();

@@ -249,6 +249,36 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
             },
         ),
         (
+            "ask-rows",
+            first_header(),
+            Message::AskRows {
+                nonce: 8,
+                have: 0,
+                want: 300,
+            },
+        ),
+        (
+            "ask-them",
+            header(),
+            Message::AskThem {
+                nonce: 8,
+                silos: vec![suspect],
+            },
+        ),
+        (
+            "rows",
+            header(),
+            Message::Rows {
+                nonce: 8,
+                from: Some(299),
+                version: 300,
+                part: 0,
+                parts: 1,
+                rows: delta(Some(299), 1).rows,
+                removed: vec!["10.0.0.9:7100@1".to_owned()],
+            },
+        ),
+        (
             "ask-delta",
             header(),
             Message::AskDelta {

@@ -1,0 +1,291 @@
+//! A newcomer's first view, without reading the rows from the table: the version row comes from the
+//! table, and the rows from a member, in parts. Nobody needs to be trusted for that: the rows are
+//! taken only if they have the hash that the version row names. Whatever goes wrong, the table is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::io::LinkId;
+use super::kept::Shown;
+use super::message::Message;
+use super::timers::Timer;
+use crate::{Delta, Row, Rows, SiloAddress, Snapshot};
+
+/// How long a part of the answer may take; then somebody else is asked.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a silo is left alone that has an older version than the table.
+const SOON: Duration = Duration::from_millis(30);
+/// How many questions and looks at the version row there are before the table is read.
+const TRIES: u32 = 6;
+/// A table with so few rows is read: that costs no more.
+const FEW: u64 = 3;
+/// How many others a silo names that does not send the rows itself.
+const NAMED: usize = 4;
+
+/// The part of an answer that one message carries.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) from: Option<u64>,
+    pub(crate) version: u64,
+    pub(crate) part: u32,
+    pub(crate) parts: u32,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) removed: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Fetch {
+    /// Names the question that is open.
+    nonce: u64,
+    asked: Option<SiloAddress>,
+    /// Whom to ask next.
+    others: Vec<SiloAddress>,
+    tries: u32,
+    parts: BTreeMap<u32, Part>,
+    /// What was received, whatever it is, and the version that it is said to be.
+    have: Option<(u64, Rows)>,
+}
+
+/// What a newcomer does next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Wait,
+    /// Look at the version row again: the rows are of a later one.
+    Look,
+    /// Read the table.
+    Read,
+    /// These are the rows of the table.
+    Take(Snapshot),
+}
+
+impl Fetch {
+    pub(crate) fn clear(&mut self, ctx: &mut Ctx) {
+        *self = Self::default();
+        ctx.timers.clear(Timer::Fetch);
+    }
+
+    /// The table has shown its version row.
+    pub(crate) fn on_shown(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
+        if shown.row.content_hash().is_none() || shown.row.row_count <= FEW {
+            return Next::Read;
+        }
+        if let Some(taken) = self.taken(shown) {
+            return Next::Take(taken);
+        }
+        // Whoever has sent rows of a later version has the changes since, too.
+        match self.asked.filter(|_| self.have.is_some()) {
+            Some(again) => self.ask(ctx, again, shown),
+            None => self.ask_next(ctx, shown),
+        }
+    }
+
+    /// The rows, if what was received is what the table has.
+    fn taken(&mut self, shown: &Shown) -> Option<Snapshot> {
+        let (version, rows) = self.have.as_ref()?;
+        let is_it = *version == shown.version();
+        let taken = shown.with_rows(rows).filter(|_| is_it);
+        if taken.is_none() && *version >= shown.version() {
+            // They are others, whatever they are.
+            self.have = None;
+        }
+        taken
+    }
+
+    fn ask_next(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
+        if self.others.is_empty() {
+            // Those that wrote last have the newest rows, or name others.
+            let writers = shown.row.recent.iter().filter_map(|r| r.committer);
+            let writers: BTreeSet<SiloAddress> = writers
+                .filter(|s| s.endpoint() != ctx.identity.advertise)
+                .collect();
+            self.others = writers.into_iter().collect();
+        }
+        if self.others.is_empty() {
+            return Next::Read;
+        }
+        let at = ctx.below(self.others.len());
+        let next = self.others.swap_remove(at);
+        self.ask(ctx, next, shown)
+    }
+
+    fn ask(&mut self, ctx: &mut Ctx, silo: SiloAddress, shown: &Shown) -> Next {
+        self.tries += 1;
+        if self.tries > TRIES {
+            return Next::Read;
+        }
+        self.nonce = ctx.random();
+        self.asked = Some(silo);
+        self.parts.clear();
+        let (nonce, want) = (self.nonce, shown.version());
+        let have = self.have.as_ref().map_or(0, |(version, _)| *version);
+        ctx.send_to(silo, Message::AskRows { nonce, have, want });
+        ctx.set_timer(Timer::Fetch, PATIENCE);
+        Next::Wait
+    }
+
+    /// Nothing has come for a while.
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
+        self.ask_next(ctx, shown)
+    }
+
+    /// The silo that was asked names others.
+    pub(crate) fn on_others(
+        &mut self,
+        ctx: &mut Ctx,
+        nonce: u64,
+        silos: &[SiloAddress],
+        shown: &Shown,
+    ) -> Next {
+        if nonce != self.nonce || self.asked.is_none() {
+            return Next::Wait;
+        }
+        let named = silos.iter().take(NAMED).copied();
+        self.others = named
+            .filter(|s| s.endpoint() != ctx.identity.advertise)
+            .collect();
+        self.ask_next(ctx, shown)
+    }
+
+    pub(crate) fn on_part(
+        &mut self,
+        ctx: &mut Ctx,
+        from: SiloAddress,
+        nonce: u64,
+        part: Part,
+        shown: &Shown,
+    ) -> Next {
+        if nonce != self.nonce || self.asked != Some(from) || part.part >= part.parts {
+            return Next::Wait;
+        }
+        let fits = |row: &Row| row.size() <= ctx.limits.bytes_per_row;
+        let taken: usize = self.parts.values().map(|p| p.rows.len()).sum();
+        let first = self.parts.values().next();
+        let is_of_it = first
+            .is_none_or(|p| (p.from, p.version, p.parts) == (part.from, part.version, part.parts));
+        let is_too_much = taken + part.rows.len() > ctx.limits.rows
+            || usize::try_from(part.parts).unwrap_or(usize::MAX) > ctx.limits.rows;
+        if !is_of_it || is_too_much || !part.rows.iter().all(fits) {
+            return self.ask_next(ctx, shown);
+        }
+        let (all, version) = (part.parts, part.version);
+        self.parts.insert(part.part, part);
+        if self.parts.len() < usize::try_from(all).unwrap_or(usize::MAX) {
+            ctx.set_timer(Timer::Fetch, PATIENCE);
+            return Next::Wait;
+        }
+        let parts = std::mem::take(&mut self.parts);
+        self.nonce = ctx.random();
+        let base = match parts.values().next().and_then(|p| p.from) {
+            None => Rows::new(),
+            // Only upon exactly what it starts from.
+            Some(from) => match self.have.take().filter(|(have, _)| *have == from) {
+                Some((_, rows)) => rows,
+                None => return self.ask_next(ctx, shown),
+            },
+        };
+        let (mut rows, parts): (Rows, Vec<Part>) = (base, parts.into_values().collect());
+        for key in parts.iter().flat_map(|p| &p.removed) {
+            rows.remove(key);
+        }
+        for row in parts.into_iter().flat_map(|p| p.rows) {
+            rows.insert(row);
+        }
+        self.have = Some((version, rows));
+        if version > shown.version() {
+            self.tries += 1;
+            return if self.tries > TRIES {
+                Next::Read
+            } else {
+                ctx.set_timer(Timer::Fetch, PATIENCE * 2);
+                Next::Look
+            };
+        }
+        if version < shown.version() {
+            // Those that wrote last have the changes since.
+            self.others.clear();
+            ctx.set_timer(Timer::Fetch, SOON);
+            return Next::Wait;
+        }
+        match self.taken(shown) {
+            Some(snapshot) => Next::Take(snapshot),
+            None => self.ask_next(ctx, shown),
+        }
+    }
+}
+
+/// Sends the rows to a silo that asks for them, in parts; or names others, if this silo writes for
+/// many. What the asker does with them rests on the version row that it has read itself.
+pub(crate) fn serve(
+    ctx: &mut Ctx,
+    (link, by): (LinkId, SiloAddress),
+    (nonce, have, want): (u64, u64, u64),
+    is_busy: bool,
+    may_serve: impl FnOnce() -> bool,
+) {
+    let Some(newest) = ctx.kept.newest() else {
+        return;
+    };
+    let alive = &ctx.members.alive;
+    let others = |s: &SiloAddress| *s != ctx.me && !s.same_endpoint(&by);
+    if is_busy && have == 0 && alive.iter().filter(|s| others(s)).count() >= NAMED {
+        let mut silos: Vec<SiloAddress> = alive.iter().copied().filter(others).collect();
+        while silos.len() > NAMED {
+            let at = ctx.below(silos.len());
+            silos.swap_remove(at);
+        }
+        return ctx.reply(link, by, Message::AskThem { nonce, silos });
+    }
+    if !may_serve() {
+        return;
+    }
+    let to = ctx.kept.at(want).unwrap_or(newest);
+    let from = ctx.kept.at(have).filter(|f| f.version() < to.version());
+    let (version, from, rows, removed) = match from {
+        Some(from) => {
+            let delta = Delta::between(from, to);
+            (to.version(), delta.from, delta.rows, delta.removed)
+        }
+        None => (
+            to.version(),
+            None,
+            to.rows.iter().cloned().collect(),
+            Vec::new(),
+        ),
+    };
+    let most = ctx.variant.part_bytes;
+    let mut pieces: Vec<(Vec<Row>, Vec<String>)> = vec![(Vec::new(), Vec::new())];
+    let mut size = 0;
+    let mut room = |bytes: usize, pieces: &mut Vec<(Vec<Row>, Vec<String>)>| {
+        if size > 0 && size + bytes > most {
+            pieces.push((Vec::new(), Vec::new()));
+            size = 0;
+        }
+        size += bytes;
+    };
+    for key in removed {
+        room(key.len(), &mut pieces);
+        if let Some(last) = pieces.last_mut() {
+            last.1.push(key);
+        }
+    }
+    for row in rows {
+        room(row.size(), &mut pieces);
+        if let Some(last) = pieces.last_mut() {
+            last.0.push(row);
+        }
+    }
+    let parts = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+    for (part, (rows, removed)) in (0..).zip(pieces) {
+        let message = Message::Rows {
+            nonce,
+            from,
+            version,
+            part,
+            parts,
+            rows,
+            removed,
+        };
+        ctx.reply(link, by, message);
+    }
+}

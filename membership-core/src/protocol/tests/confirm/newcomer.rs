@@ -1,0 +1,157 @@
+//! A newcomer's first view, without reading the rows from the table.
+
+use super::*;
+
+#[test]
+fn a_newcomer_takes_the_rows_of_a_member_if_the_table_names_their_hash() {
+    let table = history();
+    let mut it = Silo::newcomer();
+    it.sees(&table[1]);
+    let asked = it.asked().unwrap();
+    assert_eq!((asked.0, asked.2), (silo(2), 0));
+    it.answers(&table[..2], asked, 6);
+    assert_eq!(it.versions(), (6, 6));
+    assert!(it.0.ctx.view.as_ref().unwrap().is_confirmed());
+}
+
+#[test]
+fn nobody_plants_rows_at_a_newcomer() {
+    let table = history();
+    let lies = [lie(&table[1]), lie(&table[0]), lie(&table[2])];
+    for told in lies {
+        let mut it = Silo::newcomer();
+        it.sees(&table[1]);
+        for _ in 0..20 {
+            let Some(asked) = it.asked() else {
+                let Some(timer) = it.0.ctx.timers.at(Timer::Fetch) else {
+                    break;
+                };
+                let by = timer.since(it.0.ctx.mono());
+                pass_time(&mut it.0.ctx, by);
+                it.0.on_fetch_timer();
+                continue;
+            };
+            // Somebody who was not asked gets nothing done.
+            let (_, nonce, have) = asked;
+            it.answers(&table[..2], (silo(3), nonce, have), 6);
+            it.answers(std::slice::from_ref(&told), asked, told.version());
+            if it.calls() == Some("version row") {
+                it.0.writer = Writer::default();
+                it.sees(&told_by_the_table(&table, &told));
+            }
+        }
+        assert_eq!(it.versions(), (0, 0));
+        assert!(it.0.ctx.view.is_none());
+    }
+}
+
+/// The true table at the version of a lie.
+fn told_by_the_table(table: &[Snapshot], told: &Snapshot) -> Snapshot {
+    let same = table.iter().find(|t| t.version() == told.version());
+    same.unwrap().clone()
+}
+
+#[test]
+fn a_newcomer_that_gets_rows_of_a_later_version_looks_again_and_takes_the_changes() {
+    let table = history();
+    let mut it = Silo::newcomer();
+    it.sees(&table[0]);
+    let asked = it.asked().unwrap();
+    it.answers(&table[2..3], asked, 5);
+    assert_eq!(it.calls(), Some("version row"));
+    it.0.writer = Writer::default();
+    it.sees(&table[4]);
+    let asked = it.asked().unwrap();
+    assert_eq!((asked.0, asked.2), (silo(2), 7), "only what changed since");
+    it.answers(&table[2..], asked, 9);
+    assert_eq!(it.versions(), (9, 9));
+    assert!(it.0.ctx.confirmed_entry(&silo(4)).is_none(), "removed");
+}
+
+#[test]
+fn a_newcomer_whom_nobody_answers_reads_the_table() {
+    let table = history();
+    let mut it = Silo::newcomer();
+    it.sees(&table[1]);
+    for _ in 0..6 {
+        assert!(it.asked().is_some() && it.0.writer.is_idle());
+        it.waits();
+    }
+    assert_eq!(it.calls(), Some("rows"));
+    let few = next(&snapshot(4, actives([2])), vec![], actives([2]), &[]);
+    let mut it = Silo::newcomer();
+    it.sees(&few);
+    assert!(it.asked().is_none());
+    assert_eq!(it.calls(), Some("rows"), "it costs no more");
+}
+
+#[test]
+fn a_busy_writer_names_others_and_parts_are_small() {
+    let table = history();
+    let named = served(&table[1..2], (7, 0, 6), true);
+    let [Message::AskThem { nonce: 7, silos }] = &named[..] else {
+        panic!("{named:?}");
+    };
+    assert!(silos.len() == 4 && !silos.contains(&silo(1)));
+    let mut it = Silo::newcomer();
+    it.sees(&table[1]);
+    let (by, nonce, _) = it.asked().unwrap();
+    let silos = silos.clone();
+    it.0.on_rows(by, &Message::AskThem { nonce, silos });
+    let asked = it.asked().unwrap();
+    assert_ne!(asked.0, silo(2));
+    it.answers(&table[1..2], asked, 6);
+    assert_eq!(it.versions(), (6, 6));
+
+    let parts = served(&table[..3], (7, 0, 6), false);
+    assert!(parts.len() > 2);
+    for part in &parts {
+        let Message::Rows {
+            from: None,
+            version: 6,
+            rows,
+            ..
+        } = part
+        else {
+            panic!("{part:?}");
+        };
+        let size: usize = rows.iter().map(Row::size).sum();
+        assert!(rows.len() == 1 || size <= 300);
+    }
+    let changes = served(&table[..3], (7, 6, 7), false);
+    assert!(
+        matches!(&changes[..], [Message::Rows { from: Some(6), version: 7, rows, .. }] if rows.len() == 1)
+    );
+}
+
+#[test]
+fn only_who_proves_its_instance_is_sent_rows() {
+    let table = history();
+    for proven in [true, false] {
+        let mut it = Silo::at(&table[0]);
+        it.0.ctx.out.clear();
+        let from = SiloAddress::at(silo(9).endpoint(), 0);
+        let header = Header {
+            to: Some(silo(1)),
+            ..Header::new(it.0.ctx.fingerprint, from, instance(silo(9)))
+        };
+        let peer = if proven {
+            PeerIdentity::Proven(instance(silo(9)))
+        } else {
+            PeerIdentity::Unproven
+        };
+        let ask = Message::AskRows {
+            nonce: 1,
+            have: 0,
+            want: 5,
+        };
+        it.0.receive(LINK, peer, &header, &ask);
+        assert_eq!(!it.asks_nothing(), proven);
+    }
+}
+
+impl Silo {
+    fn asks_nothing(&mut self) -> bool {
+        sent(&mut self.0.ctx).is_empty()
+    }
+}
