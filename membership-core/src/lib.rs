@@ -142,3 +142,4 @@ pub use table::{
     Stored,
 };
 pub use view::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};
+pub use view::{Members, Peer, Peers, Rendezvous, SiloMembers};

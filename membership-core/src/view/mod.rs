@@ -2,10 +2,13 @@
 
 mod changes;
 mod delta;
+mod members;
 mod owner;
 
 pub use changes::{Change, ChangeKind};
 pub use delta::{Delta, DeltaError};
+pub use members::{Members, Peer, Peers, SiloMembers};
+pub use owner::Rendezvous;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

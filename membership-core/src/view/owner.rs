@@ -7,9 +7,52 @@ use super::ClusterView;
 
 use crate::{MembershipEntry, Row, SiloStatus};
 
+/// Weighs those who may own keys, each of them named by bytes, usually its address as text. The same
+/// on every machine, and stable across builds: views with a table and without one use it.
+///
+/// ```
+/// use membership_core::Rendezvous;
+/// let silos = ["10.0.0.1:7100@1", "10.0.0.2:7100@1"];
+/// let places = Rendezvous::of(silos);
+/// let owner = places.owner("customer/42").map(|place| silos[place]);
+/// let others = Rendezvous::of(silos.into_iter().filter(|silo| Some(*silo) == owner));
+/// assert_eq!(others.owner("customer/42"), Some(0), "the owner stays while others go");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Rendezvous {
+    hashes: Vec<u64>,
+}
+
+impl Rendezvous {
+    /// Hashes the names of all that may own something.
+    #[must_use]
+    pub fn of(names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        let names = names.into_iter();
+        let hashes = names.map(|name| xxh3_64(name.as_ref())).collect();
+        Self { hashes }
+    }
+
+    /// The place of the owner of `key` among the names; none if there are none. Costs two
+    /// multiplications for each name.
+    #[must_use]
+    pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<usize> {
+        let weights = self.weights(key).enumerate();
+        // Of equal weights the one with the later name.
+        weights
+            .max_by_key(|(place, weight)| (*weight, *place))
+            .map(|(place, _)| place)
+    }
+
+    /// The weight of each name for `key`, in their order.
+    pub fn weights(&self, key: impl AsRef<[u8]>) -> impl Iterator<Item = u64> {
+        let key = xxh3_64(key.as_ref());
+        self.hashes.iter().map(move |silo| weight(*silo, key))
+    }
+}
+
 /// The Active silos of one view, with a hash of each.
 pub(super) struct Owners {
-    hashes: Vec<u64>,
+    places: Rendezvous,
     /// In the same order.
     rows: Vec<Row>,
 }
@@ -25,7 +68,8 @@ impl ClusterView {
     #[must_use]
     pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<&MembershipEntry> {
         let owners = self.owners.get_or_init(|| Owners::of(self));
-        owners.of_key(xxh3_64(key.as_ref()))
+        let row = owners.rows.get(owners.places.owner(key)?)?;
+        row.entry()
     }
 
     /// The owner of `key` among the Active silos that `may_own` accepts, for example those of one role
@@ -42,7 +86,6 @@ impl ClusterView {
         key: impl AsRef<[u8]>,
         may_own: impl Fn(&MembershipEntry) -> bool,
     ) -> Option<&MembershipEntry> {
-        let key = xxh3_64(key.as_ref());
         let owners = self.owners.get_or_init(|| Owners::of(self));
         let accepted = owners.weighed(key).filter(|(_, _, silo)| may_own(silo));
         accepted
@@ -55,7 +98,6 @@ impl ClusterView {
     /// Active. Costs a sort of all Active silos.
     #[must_use]
     pub fn owners(&self, key: impl AsRef<[u8]>, n: usize) -> Vec<&MembershipEntry> {
-        let key = xxh3_64(key.as_ref());
         let owners = self.owners.get_or_init(|| Owners::of(self));
         let mut all: Vec<_> = owners.weighed(key).collect();
         all.sort_unstable_by_key(|(weight, index, _)| std::cmp::Reverse((*weight, *index)));
@@ -73,29 +115,17 @@ impl Owners {
             .filter(is_active)
             .cloned()
             .collect();
-        let hashes = rows
-            .iter()
-            .map(|row| xxh3_64(row.key().as_bytes()))
-            .collect();
-        Self { hashes, rows }
+        let places = Rendezvous::of(rows.iter().map(Row::key));
+        Self { places, rows }
     }
 
     /// All silos with their weight for a key and their place.
-    fn weighed(&self, key: u64) -> impl Iterator<Item = (u64, usize, &MembershipEntry)> {
-        let silos = self.hashes.iter().zip(&self.rows).enumerate();
-        silos.filter_map(move |(at, (silo, row))| Some((weight(*silo, key), at, row.entry()?)))
-    }
-
-    fn of_key(&self, key: u64) -> Option<&MembershipEntry> {
-        let mut best = (0, usize::MAX);
-        for (index, silo) in self.hashes.iter().enumerate() {
-            let weight = weight(*silo, key);
-            // Of equal weights the silo with the largest address.
-            if weight >= best.0 {
-                best = (weight, index);
-            }
-        }
-        self.rows.get(best.1)?.entry()
+    fn weighed(
+        &self,
+        key: impl AsRef<[u8]>,
+    ) -> impl Iterator<Item = (u64, usize, &MembershipEntry)> {
+        let silos = self.places.weights(key).zip(&self.rows).enumerate();
+        silos.filter_map(|(at, (weight, row))| Some((weight, at, row.entry()?)))
     }
 }
 
