@@ -42,6 +42,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod changes;
 mod config;
 pub mod convergence;
 pub mod downing;
@@ -50,5 +51,6 @@ pub mod protocol;
 pub mod state;
 mod view;
 
+pub use changes::Change;
 pub use config::{Config, Founding, Preset, Spreading};
 pub use view::GossipView;

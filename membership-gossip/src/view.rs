@@ -1,9 +1,10 @@
 //! What a member publishes: who is a member, how far, who is reached, and whether members agree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
-use membership_core::{FoundingId, MonoTime, SiloAddress};
+use membership_core::{FoundingId, Members, MonoTime, Peer, Peers, Rendezvous, SiloAddress};
 
 use crate::convergence::{Blocking, Scope};
 use crate::state::{Gossip, Member, MemberStatus, State, Version};
@@ -17,6 +18,26 @@ pub struct GossipView {
     scope: Scope,
     blocked_since: Option<MonoTime>,
     blocking: Blocking,
+    owners: Owners,
+}
+
+/// The members in service with a hash of each: made when it is first asked for, and shared by all
+/// clones of a view. It follows from the rest of the view.
+#[derive(Clone, Default)]
+struct Owners(Arc<OnceLock<(Rendezvous, Vec<Arc<Member>>)>>);
+
+impl PartialEq for Owners {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Owners {}
+
+impl fmt::Debug for Owners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Owners")
+    }
 }
 
 impl GossipView {
@@ -33,6 +54,7 @@ impl GossipView {
             scope,
             blocked_since,
             blocking,
+            owners: Owners::default(),
         }
     }
 
@@ -44,10 +66,23 @@ impl GossipView {
         me: SiloAddress,
         data_centre: &str,
     ) -> Self {
+        Self::told(founding, gossip, me, data_centre, false)
+    }
+
+    /// The view of a member that told its state; for tools. `leaving_observers_count` is
+    /// [its setting](crate::Config::leaving_observers_count).
+    #[must_use]
+    pub fn told(
+        founding: Option<FoundingId>,
+        gossip: Gossip,
+        me: SiloAddress,
+        data_centre: &str,
+        leaving_observers_count: bool,
+    ) -> Self {
         let scope = Scope {
             me,
             data_centre: data_centre.to_owned(),
-            leaving_observers_count: false,
+            leaving_observers_count,
         };
         Self::new(founding, gossip, scope, None)
     }
@@ -94,6 +129,19 @@ impl GossipView {
         let serves = |m: &Member| matches!(m.status(), MemberStatus::Up | MemberStatus::WeaklyUp);
         self.members()
             .filter(move |m| serves(m) && !unreachable.contains(&m.address()))
+    }
+
+    /// The member in service that owns `key`, by rendezvous hashing. **Others may see another owner**,
+    /// and there is no token by which a store could tell them apart: for work that is only wasted if
+    /// two do it. None: nobody is in service.
+    #[must_use]
+    pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<&Arc<Member>> {
+        let (places, members) = self.owners.0.get_or_init(|| {
+            let members: Vec<_> = self.active().cloned().collect();
+            let names = members.iter().map(|m| m.address().to_string());
+            (Rendezvous::of(names), members)
+        });
+        members.get(places.owner(key)?)
     }
 
     /// How far an incarnation is: [`MemberStatus::Removed`] if it is gone, none if it is not known.
@@ -174,4 +222,22 @@ impl GossipView {
         let began = mine.filter(|m| m.status().counts_for_convergence());
         began.min_by(|a, b| a.age_order(b))
     }
+}
+
+impl Members for GossipView {
+    fn me(&self) -> SiloAddress {
+        self.scope.me
+    }
+
+    fn active(&self) -> Peers<'_> {
+        Box::new(self.active().map(|member| peer(member)))
+    }
+
+    fn owner(&self, key: &[u8]) -> Option<Peer<'_>> {
+        self.owner(key).map(|member| peer(member))
+    }
+}
+
+fn peer(member: &Member) -> Peer<'_> {
+    Peer::new(member.address(), member.instance(), member.info())
 }

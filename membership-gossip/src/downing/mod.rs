@@ -8,6 +8,7 @@
 //! [`decide`] is pure: the same facts give the same decision on every member of a side.
 
 mod auto_down;
+mod claim;
 mod indirect;
 mod keep_majority;
 mod keep_oldest;
@@ -23,6 +24,7 @@ use membership_core::{ConfigError, SiloAddress};
 use serde::{Deserialize, Serialize};
 
 pub use auto_down::AutoDown;
+pub use claim::Claim;
 pub use indirect::indirectly_connected;
 pub use lease_majority::lease_delay;
 pub use situation::Situation;
@@ -76,6 +78,18 @@ pub enum Strategy {
         #[serde(with = "humantime_serde")]
         release_after: Duration,
     },
+}
+
+impl Strategy {
+    /// The strategy that asks an arbiter, with the usual times.
+    #[must_use]
+    pub const fn lease_majority() -> Self {
+        Self::LeaseMajority {
+            role: None,
+            delay_for_minority: Duration::from_secs(2),
+            release_after: Duration::from_secs(40),
+        }
+    }
 }
 
 /// Configuration of the resolver.

@@ -114,6 +114,14 @@ enum Body {
     Leave(SiloAddress),
     Down(SiloAddress),
     Gone(SiloAddress),
+    Inspect {
+        nonce: u32,
+    },
+    Inspected {
+        nonce: u32,
+        leaving_observers_count: bool,
+        state: Packed,
+    },
 }
 
 /// A state with the bits of its seen set, maybe deflated.
@@ -191,16 +199,33 @@ fn clock(pairs: Clock) -> Arc<VectorClock> {
     Arc::new(clock)
 }
 
-/// The bytes of a message.
+/// The longest header, in bytes.
+const MAX_HEADER: usize = 256;
+
+/// The bytes of a message: those of its header, then those of its body.
 ///
 /// # Errors
 /// [`EncodeError`] for a message of more than [`MAX_BYTES`].
 pub fn encode(header: &Header, message: &Message) -> Result<Vec<u8>, EncodeError> {
-    // Writing to memory does not fail.
-    let written = body_of(message)
-        .and_then(|body| postcard::to_extend(&body, postcard::to_extend(header, Vec::new())?));
+    Ok([encode_header(header)?, encode_body(message)?].concat())
+}
+
+/// The bytes of a header, which differs from receiver to receiver.
+///
+/// # Errors
+/// None: writing to memory does not fail.
+pub fn encode_header(header: &Header) -> Result<Vec<u8>, EncodeError> {
+    postcard::to_extend(header, Vec::new()).map_err(|_| EncodeError(usize::MAX))
+}
+
+/// The bytes of a body, which many receivers may share.
+///
+/// # Errors
+/// [`EncodeError`] for a body of more than [`MAX_BYTES`] with a header before it.
+pub fn encode_body(message: &Message) -> Result<Vec<u8>, EncodeError> {
+    let written = body_of(message).and_then(|body| postcard::to_extend(&body, Vec::new()));
     let bytes = written.map_err(|_| EncodeError(usize::MAX))?;
-    if bytes.len() > MAX_BYTES {
+    if bytes.len() > MAX_BYTES - MAX_HEADER {
         return Err(EncodeError(bytes.len()));
     }
     Ok(bytes)
@@ -286,6 +311,16 @@ fn body_of(message: &Message) -> Result<Body, postcard::Error> {
         Message::Leave { member } => Body::Leave(member),
         Message::Down { member } => Body::Down(member),
         Message::Gone { member } => Body::Gone(member),
+        Message::Inspect { nonce } => Body::Inspect { nonce },
+        Message::Inspected {
+            nonce,
+            leaving_observers_count,
+            gossip,
+        } => Body::Inspected {
+            nonce,
+            leaving_observers_count,
+            state: Packed::of_gossip(&gossip)?,
+        },
     })
 }
 
@@ -360,5 +395,15 @@ fn message_of(body: Body) -> Result<Message, DecodeError> {
         Body::Leave(member) => Message::Leave { member },
         Body::Down(member) => Message::Down { member },
         Body::Gone(member) => Message::Gone { member },
+        Body::Inspect { nonce } => Message::Inspect { nonce },
+        Body::Inspected {
+            nonce,
+            leaving_observers_count,
+            state,
+        } => Message::Inspected {
+            nonce,
+            leaving_observers_count,
+            gossip: state.gossip()?,
+        },
     })
 }

@@ -4,6 +4,7 @@
 //! [`Protocol::handle`](super::Protocol::handle) with an [`Input`] and carries out the [`Effect`]s in
 //! their order.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use membership_core::protocol::{Destination, LinkId, PeerIdentity};
 use membership_core::{FoundingId, SiloAddress};
 
 use super::message::{Header, Message, Refusal};
-use crate::downing::Decision;
+use crate::downing::{Claim, Decision};
 use crate::view::GossipView;
 
 /// An event that the machine handles.
@@ -94,6 +95,8 @@ pub enum Effect {
     AcquireLease {
         /// Identifies the request.
         call: u64,
+        /// What this side does with it.
+        claim: Box<Claim>,
     },
     /// Give the lease back.
     ReleaseLease,
@@ -152,4 +155,41 @@ pub enum Termination {
     Gone,
     /// It was not taken in, and never will be.
     Refused(Refusal),
+    /// Its owner dropped it, with its runtime, without a word to others. The machine never says this.
+    Dropped,
+    /// Its owner panicked, which is a defect. The machine never says this.
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
+}
+
+impl fmt::Display for Termination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Left => f.write_str("left"),
+            Self::LeaveTimedOut => f.write_str("left, but not all know"),
+            Self::Downed => f.write_str("downed by an operator or a resolver"),
+            Self::Gone => f.write_str("removed, or replaced by a newer process at its endpoint"),
+            Self::Refused(why) => write!(f, "not taken in: {why}"),
+            Self::Dropped => f.write_str("stopped with its runtime, without a word to others"),
+            Self::Panicked { message } => write!(f, "its task panicked, a defect: {message}"),
+        }
+    }
+}
+
+impl Termination {
+    /// A word for labels and events.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::LeaveTimedOut => "leave_timed_out",
+            Self::Downed => "downed",
+            Self::Gone => "gone",
+            Self::Refused(_) => "refused",
+            Self::Dropped => "dropped",
+            Self::Panicked { .. } => "panicked",
+        }
+    }
 }

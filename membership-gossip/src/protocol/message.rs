@@ -1,5 +1,6 @@
 //! The messages between members.
 
+use std::fmt;
 use std::sync::Arc;
 
 use membership_core::{FoundingId, InstanceId, SiloAddress};
@@ -118,6 +119,25 @@ pub enum Refusal {
     OlderIncarnation,
     /// The asked process is itself on its way out, or in no cluster.
     NotMember,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EpochTooLow { least } => write!(
+                f,
+                "a process with this epoch or a newer one was at its endpoint; at least {least} is needed"
+            ),
+            Self::OtherFounding => f.write_str("the cluster there has another founding"),
+            Self::Settings { name, value } => {
+                write!(f, "`{name}` is {value} there: all members need the same")
+            }
+            Self::OlderIncarnation => {
+                f.write_str("the older process at its endpoint must be removed first")
+            }
+            Self::NotMember => f.write_str("it is in no cluster, or leaves it"),
+        }
+    }
 }
 
 /// The body of a message.
@@ -248,6 +268,20 @@ pub enum Message {
         /// The incarnation that is gone.
         member: SiloAddress,
     },
+    /// Asks for the receiver's state, for tools. It changes nothing.
+    Inspect {
+        /// Returned in the answer.
+        nonce: u32,
+    },
+    /// The answer to [`Message::Inspect`], on its connection. The founding is in the header.
+    Inspected {
+        /// The nonce of the question.
+        nonce: u32,
+        /// Whether [flags of those that leave](crate::Config::leaving_observers_count) count.
+        leaving_observers_count: bool,
+        /// The state, and who is known to have seen it; empty if the process is in no cluster.
+        gossip: Arc<Gossip>,
+    },
 }
 
 impl Message {
@@ -278,6 +312,8 @@ impl Message {
             Self::Leave { .. } => "leave",
             Self::Down { .. } => "down",
             Self::Gone { .. } => "gone",
+            Self::Inspect { .. } => "inspect",
+            Self::Inspected { .. } => "inspected",
         }
     }
 }

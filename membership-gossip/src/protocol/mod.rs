@@ -41,7 +41,9 @@ use membership_core::{ClusterName, InstanceId};
 use crate::Config;
 use crate::state::Profile;
 
-pub use codec::{DecodeError, EncodeError, MAX_BYTES, MAX_INFLATED, decode, encode};
+pub use codec::{
+    DecodeError, EncodeError, MAX_BYTES, MAX_INFLATED, decode, encode, encode_body, encode_header,
+};
 pub use gossiper::different_view_probability;
 pub use io::{Command, Effect, Input, Notice, Termination};
 pub use machine::Protocol;

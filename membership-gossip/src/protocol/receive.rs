@@ -59,6 +59,15 @@ impl Protocol {
             | Message::Promise { .. }
             | Message::Accepted { .. }
             | Message::Outbid { .. } => self.receive_founding(header, body),
+            Message::Inspect { nonce } => {
+                let answer = Message::Inspected {
+                    nonce: *nonce,
+                    leaving_observers_count: ctx.config.leaving_observers_count,
+                    gossip: Arc::new(ctx.gossip.clone()),
+                };
+                ctx.reply(link, from, answer);
+            }
+            Message::Inspected { .. } => {}
             _ => return false,
         }
         true

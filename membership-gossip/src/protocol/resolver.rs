@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::context::{Ctx, Timer};
 use super::io::{Effect, Notice};
 use crate::downing::{
-    AutoDown, Decision, Due, Situation, Strategy, Timing, Verdict, decide, down_all, lease_delay,
+    AutoDown, Claim, Decision, Due, Situation, Strategy, Timing, Verdict, decide, down_all,
+    lease_delay,
 };
 use crate::state::MemberStatus;
 
@@ -16,8 +17,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Resolver {
     timing: Timing,
     auto_down: AutoDown,
-    /// The request to the arbiter that is under way.
-    asked: Option<u64>,
+    /// The request to the arbiter that is under way, and the decision if it is granted: no other is,
+    /// whatever changes meanwhile.
+    asked: Option<(u64, Decision)>,
     calls: u64,
 }
 
@@ -80,32 +82,41 @@ impl Resolver {
 
     /// The time to ask the arbiter has come.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx) {
+        let situation = Situation::of(&ctx.gossip, &ctx.scope());
+        if situation.unreachable.is_empty() {
+            // All is well again.
+            return;
+        }
+        let decision = decide(&ctx.config.downing, &situation.with_lease(true));
+        if decision.down.is_empty() {
+            return;
+        }
         self.calls += 1;
-        self.asked = Some(self.calls);
-        let call = self.calls;
-        ctx.out.push(Effect::AcquireLease { call });
+        let (call, state) = (self.calls, ctx.gossip.state().clone());
+        let claim = Claim::new(ctx.me, ctx.founding, decision.down.clone(), state);
+        let claim = Box::new(claim);
+        self.asked = Some((call, decision));
+        ctx.out.push(Effect::AcquireLease { call, claim });
     }
 
     /// The arbiter has answered.
     pub(crate) fn answered(&mut self, ctx: &mut Ctx, call: u64, held: bool) {
-        if self.asked != Some(call) {
+        let Some((_, granted)) = self.asked.take_if(|(asked, _)| *asked == call) else {
             return;
-        }
-        self.asked = None;
-        let situation = Situation::of(&ctx.gossip, &ctx.scope());
-        if situation.unreachable.is_empty() {
-            // All is well again.
-            if held {
-                self.release(ctx);
+        };
+        if held {
+            if let Strategy::LeaseMajority { release_after, .. } = ctx.config.downing.strategy {
+                let at = ctx.mono() + release_after;
+                ctx.timers.set(Timer::ReleaseLease, at);
             }
+            self.carry_out(ctx, granted);
             return;
         }
-        let decision = decide(&ctx.config.downing, &situation.with_lease(held));
-        if held && let Strategy::LeaseMajority { release_after, .. } = ctx.config.downing.strategy {
-            let at = ctx.mono() + release_after;
-            ctx.timers.set(Timer::ReleaseLease, at);
+        let situation = Situation::of(&ctx.gossip, &ctx.scope());
+        if !situation.unreachable.is_empty() {
+            let decision = decide(&ctx.config.downing, &situation.with_lease(false));
+            self.carry_out(ctx, decision);
         }
-        self.carry_out(ctx, decision);
     }
 
     /// The lease is given back once the downed are removed, and a while later.

@@ -148,7 +148,7 @@ impl Net {
                     self.command(node, Command::ExitDone);
                 }
             }
-            Effect::AcquireLease { call } => {
+            Effect::AcquireLease { call, .. } => {
                 let held = *self.lease.get_or_insert(node) == node;
                 let at = self.now + Duration::from_millis(5);
                 self.push(at, What::Lease(node, call, held));
