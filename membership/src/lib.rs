@@ -27,6 +27,7 @@
 //!   already has.
 //! * [`admin`]: change a table from outside: evict, clean up, settings.
 //! * [`metrics`]: what is measured; [`history`]: what happened, as the rows tell it.
+//! * `gossip` (feature `gossip`): clusters without a store; [`Members`] is what code for both needs.
 //! * `http` (feature `http`): a silo over HTTP, for probes, scrapes, and services in other languages.
 //!
 //! This crate runs the protocol of `membership-core` and re-exports its public types.
@@ -88,6 +89,8 @@ macro_rules! debug_as_display {
 pub(crate) use debug_as_display;
 
 pub mod admin;
+#[cfg(feature = "gossip")]
+pub mod gossip;
 pub mod history;
 #[cfg(feature = "http")]
 pub mod http;
@@ -97,12 +100,14 @@ pub mod words;
 
 mod connect;
 mod gateway;
+mod runtime;
 mod silo;
 mod timed;
 mod watched;
 
 pub use connect::{ConnectError, Connecting, Connectors, connect};
 pub use gateway::{GatewayList, GatewayOptions, GatewayUpdates};
+pub use runtime::ListenError;
 pub use silo::{
     Event, EventKind, Events, Health, LeaveGuard, RequestError, Silo, SiloBuilder, StartError,
     TableLine, TableLog, Views, WaitError,
@@ -144,6 +149,9 @@ pub use membership_core::{
 
 // Views.
 pub use membership_core::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};
+
+// What views with a table and views without one have in common.
+pub use membership_core::{Members, Peer, Peers, Rendezvous, SiloMembers};
 
 // Tables: the contract, for applications that read or write one, and for providers.
 pub use membership_core::{

@@ -13,6 +13,7 @@
 //! | [`VIEW_VERSION`] | gauge | | | the version of the newest view |
 //! | [`VIEWS_WITHDRAWN`] | counter | | | views that another silo announced and the table did not have |
 //! | [`VIEW_AGE`] | gauge | seconds | | how long ago the view changed |
+//! | [`BLOCKED`] | gauge | seconds | | without a table: how long members have not agreed; 0 when they do |
 //! | [`TABLE_AGE`] | gauge | seconds | | how long ago the table was last read or written with success |
 //! | [`COMMITS`] | counter | | | commits of this silo that succeeded |
 //! | [`COMMITTED_ROWS`] | counter | | | rows that they changed |
@@ -32,6 +33,10 @@
 //! event is a rise. [`describe`] gives a recorder the texts of help, and [`BUCKETS`] says which
 //! buckets suit the histograms; the exporter of the module `http` has both.
 //!
+//! A member without a table (module `gossip`) has those of transport and executor, and [`MEMBERS`],
+//! [`VIEW_AGE`], [`BLOCKED`], [`UNREACHED`] (members that somebody does not reach), [`DEATHS`] (`left`,
+//! `downed`) and [`STOPS`] (`left`, `leave_timed_out`, `downed`, `gone`, `refused`).
+//!
 //! Several silos of one process write to the same series; give them recorders of their own where
 //! that matters (in tests).
 
@@ -47,11 +52,15 @@ pub(crate) use record::{
     ages, begin, deaths, executor_lag, observe, stopped, table_call, transport, unreached, view,
     view_withdrawn,
 };
+#[cfg(all(feature = "metrics", feature = "gossip"))]
+pub(crate) use record::{agreement, begin_member, died, members, paused, stopped_because};
 #[cfg(not(feature = "metrics"))]
 pub(crate) use silent::{
     ages, begin, deaths, executor_lag, observe, stopped, table_call, transport, unreached, view,
     view_withdrawn,
 };
+#[cfg(all(not(feature = "metrics"), feature = "gossip"))]
+pub(crate) use silent::{agreement, begin_member, died, members, paused, stopped_because};
 
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $kind:ident: $help:literal;)*) => {
@@ -93,6 +102,8 @@ names! {
     VIEWS_WITHDRAWN = "membership_views_withdrawn_total", Counter: "Views that another silo announced and the table did not have.";
     /// Gauge, seconds.
     VIEW_AGE = "membership_view_age_seconds", Gauge: "How long ago the view changed.";
+    /// Gauge, seconds; without a table only.
+    BLOCKED = "membership_agreement_blocked_seconds", Gauge: "Without a table: how long members have not agreed; 0 when they do.";
     /// Gauge, seconds.
     TABLE_AGE = "membership_table_age_seconds", Gauge: "How long ago the table was last read or written with success.";
     /// Counter.

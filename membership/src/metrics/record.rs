@@ -90,6 +90,33 @@ pub(crate) fn begin() {
     zero(DROPPED_MESSAGES, "reason", &DROPS);
 }
 
+/// The causes of [`DEATHS`] and [`STOPS`] without a table.
+#[cfg(feature = "gossip")]
+const DOWNED: [&str; 2] = ["left", "downed"];
+#[cfg(feature = "gossip")]
+const ENDS_OF_MEMBERS: [&str; 4] = ["leave_timed_out", "gone", "refused", "panicked"];
+
+/// A member without a table begins: the counters that it has are there.
+#[cfg(feature = "gossip")]
+pub(crate) fn begin_member() {
+    for name in [MISMATCHED_MEMBERS, PAUSES] {
+        counter!(name).increment(0);
+    }
+    for cause in DOWNED {
+        counter!(DEATHS, "cause" => cause).increment(0);
+    }
+    for cause in DOWNED.into_iter().chain(ENDS_OF_MEMBERS) {
+        counter!(STOPS, "cause" => cause).increment(0);
+    }
+    for reason in REFUSALS {
+        counter!(REFUSED_HANDSHAKES, "reason" => reason).increment(0);
+    }
+    // The first ones are those of the transport.
+    for reason in DROPS.into_iter().take(5) {
+        counter!(DROPPED_MESSAGES, "reason" => reason).increment(0);
+    }
+}
+
 /// Counts the silos that died from one view of this silo to the next.
 pub(crate) fn deaths(changes: &[Change]) {
     for change in changes.iter().filter(|c| c.kind == ChangeKind::Died) {
@@ -145,6 +172,39 @@ pub(crate) fn view(view: &ClusterView) {
 /// Sets how many silos this one does not reach, though others do.
 pub(crate) fn unreached(silos: usize) {
     gauge!(UNREACHED).set(silos as f64);
+}
+
+/// The members of a view without a table, by status.
+#[cfg(feature = "gossip")]
+pub(crate) fn members(count: impl Iterator<Item = (&'static str, usize)>) {
+    for (status, members) in count {
+        gauge!(MEMBERS, "status" => status).set(members as f64);
+    }
+}
+
+/// How old the view is, and for how long members have not agreed, without a table.
+#[cfg(feature = "gossip")]
+pub(crate) fn agreement(view: Duration, blocked: Duration) {
+    gauge!(VIEW_AGE).set(view.as_secs_f64());
+    gauge!(BLOCKED).set(blocked.as_secs_f64());
+}
+
+/// Counts a member without a table that was downed, or left.
+#[cfg(feature = "gossip")]
+pub(crate) fn died(cause: &'static str) {
+    counter!(DEATHS, "cause" => cause).increment(1);
+}
+
+#[cfg(feature = "gossip")]
+pub(crate) fn paused() {
+    counter!(PAUSES).increment(1);
+}
+
+/// A member without a table has ended.
+#[cfg(feature = "gossip")]
+pub(crate) fn stopped_because(cause: &'static str) {
+    counter!(STOPS, "cause" => cause).increment(1);
+    unreached(0);
 }
 
 pub(crate) fn ages(view: Duration, table: Duration) {

@@ -18,3 +18,17 @@ pub(crate) const fn table_call(_: Operation, _: &'static str, _: Duration) {}
 pub(crate) const fn stopped(_: &Termination) {}
 pub(crate) const fn executor_lag(_: Duration) {}
 pub(crate) const fn transport(_: &TransportStats, _: &TransportStats) {}
+
+#[cfg(feature = "gossip")]
+mod gossip {
+    use std::time::Duration;
+
+    pub(crate) const fn begin_member() {}
+    pub(crate) fn members(_: impl Iterator<Item = (&'static str, usize)>) {}
+    pub(crate) const fn agreement(_: Duration, _: Duration) {}
+    pub(crate) const fn died(_: &'static str) {}
+    pub(crate) const fn paused() {}
+    pub(crate) const fn stopped_because(_: &'static str) {}
+}
+#[cfg(feature = "gossip")]
+pub(crate) use gossip::{agreement, begin_member, died, members, paused, stopped_because};

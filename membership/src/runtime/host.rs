@@ -1,7 +1,20 @@
 //! The name of this machine.
 
+use membership_core::SiloInfo;
+
+/// The same, with the machine's name where there is none.
+pub(crate) fn named(mut info: SiloInfo) -> SiloInfo {
+    if info.host_name.is_empty() {
+        info.host_name = host_name();
+    }
+    if info.silo_name.is_empty() {
+        info.silo_name.clone_from(&info.host_name);
+    }
+    info
+}
+
 /// From the kernel, `/etc/hostname`, or the environment; `unknown` if none of them has it.
-pub(super) fn host_name() -> String {
+fn host_name() -> String {
     let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let from_file = files.iter().find_map(|path| {
         std::fs::read_to_string(path)

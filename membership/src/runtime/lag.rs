@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep_until};
 
 /// The largest lag since it was last taken.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lag {
+pub(crate) struct Lag {
     cell: Arc<(AtomicU64, Notify)>,
 }
 
 impl Lag {
     /// Measures every 100 to 500 ms, at random, so as not to coincide with other periodic work.
     /// Runs until it is dropped.
-    pub(super) async fn measure(self, seed: u64) {
+    pub(crate) async fn measure(self, seed: u64) {
         let mut random = seed | 1;
         loop {
             random ^= random << 13;
@@ -32,7 +32,7 @@ impl Lag {
     }
 
     /// Waits for a measurement. Cancel safe.
-    pub(super) async fn next(&self) -> Duration {
+    pub(crate) async fn next(&self) -> Duration {
         self.cell.1.notified().await;
         Duration::from_nanos(self.cell.0.swap(0, Ordering::AcqRel))
     }
@@ -42,7 +42,7 @@ impl Lag {
 const MIN_HINT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Passes hints on until the stream ends. Runs until it is dropped.
-pub(super) async fn forward_hints(mut hints: HintStream, to: Arc<Notify>) {
+pub(crate) async fn forward_hints(mut hints: HintStream, to: Arc<Notify>) {
     while std::future::poll_fn(|cx| hints.as_mut().poll_next(cx))
         .await
         .is_some()

@@ -6,34 +6,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::protocol::{Identity, JoinProgress, Setup};
-use membership_core::{ClusterKey, Config, InstanceId, MembershipTable, Preset, SiloInfo};
-use tokio::runtime::Handle;
+use membership_core::{ClusterKey, Config, MembershipTable, Preset, SiloInfo};
 use tokio::sync::{mpsc, watch};
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::driver::{Driver, INBOX, OnProgress, Parts, REQUESTS};
+use super::driver::{Driver, OnProgress, Parts};
 use super::error::StartError;
 use super::events::{EventSender, Events};
 use super::handle::Silo;
-use super::host::host_name;
-use super::request::Stage;
 use super::starting::Starting;
 use super::state;
 use crate::TimedTable;
-use crate::transport::{
-    Hello, MessageInbox, Security, SiloKey, TcpConfig, TcpTransport, Transport, TransportError,
-};
+use crate::runtime::host::named;
+use crate::runtime::listen::{Bound, Listen, random};
+use crate::runtime::stage::Stage;
+use crate::runtime::{INBOX, REQUESTS};
+use crate::transport::{Hello, MessageInbox, Security, SiloKey, TcpConfig, Transport};
 
 /// A silo to start. Everything has a default, except the address to listen on (or a transport).
 #[must_use = "a builder does nothing until `start` is awaited"]
 pub struct SiloBuilder {
     table: Arc<dyn MembershipTable>,
-    listen: Option<SocketAddr>,
-    advertise: Option<SocketAddr>,
-    transport: Option<Arc<dyn Transport>>,
-    security: Security,
-    key: Option<SiloKey>,
+    at: Listen,
     info: SiloInfo,
     config: Config,
     seed: Option<u64>,
@@ -47,11 +42,7 @@ impl Silo {
     pub fn builder(table: impl MembershipTable) -> SiloBuilder {
         SiloBuilder {
             table: Arc::new(table),
-            listen: None,
-            advertise: None,
-            transport: None,
-            security: Security::table(),
-            key: None,
+            at: Listen::new(Security::table()),
             info: SiloInfo::default(),
             config: Config::default(),
             seed: None,
@@ -65,27 +56,27 @@ impl SiloBuilder {
     /// Where the TCP transport listens. Port 0 is any free one. `0.0.0.0` and `[::]` need an
     /// advertised address too.
     pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.listen = Some(address);
+        self.at.listen = Some(address);
         self
     }
 
     /// Where other silos dial this one. Default: where it listens. Port 0 means the port that was
     /// bound.
     pub fn advertise(mut self, address: SocketAddr) -> Self {
-        self.advertise = Some(address);
+        self.at.advertise = Some(address);
         self
     }
 
     /// The transport, instead of TCP connections of the silo's own. Not shared between silos.
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
-        self.transport = Some(transport);
+        self.at.transport = Some(transport);
         self
     }
 
     /// How the TCP connections of [`listen`](Self::listen) are protected. Default:
     /// [`Security::table`], which needs no set-up. All silos of a cluster need the same.
     pub fn security(mut self, security: Security) -> Self {
-        self.security = security;
+        self.at.security = security;
         self
     }
 
@@ -93,7 +84,7 @@ impl SiloBuilder {
     /// proves with the same key who listens on a port of its own. Default: a new one. Not for two
     /// silos, and of no use with [`Security::none`].
     pub fn key(mut self, key: SiloKey) -> Self {
-        self.key = Some(key);
+        self.at.key = Some(key);
         self
     }
 
@@ -216,39 +207,21 @@ impl SiloBuilder {
 
     async fn join(self, join: &Span) -> Result<Silo, StartError> {
         self.config.validate()?;
-        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let seed = match self.seed {
             Some(seed) => seed,
             None => u64::from_ne_bytes(random()?),
         };
-        check_advertised(
-            self.transport.is_none().then_some(self.listen).flatten(),
-            self.advertise,
-        )?;
-        let certificates = self.security.certificates().cloned();
-        let certificates = certificates.filter(|_| self.transport.is_none());
-        let transport = match (self.transport, self.listen) {
-            (Some(transport), _) => transport,
-            (None, Some(listen)) => bind(listen, self.security, self.key, &self.config).await?,
-            (None, None) => return Err(StartError::NoListenAddress),
-        };
-        let instance = match transport.instance() {
-            Some(instance) => instance,
-            None => InstanceId::new(u128::from_ne_bytes(random()?)),
-        };
-        let advertise = advertised(transport.local_endpoint(), self.advertise)?;
-        if let Some(certificates) = certificates {
-            certificates
-                .check_own(self.table.cluster(), advertise.ip())
-                .map_err(TransportError::Certificate)?;
+        let mut limits = TcpConfig::default();
+        if self.config.probe_timeout() > FAR {
+            limits.handshake_timeout = FAR_HANDSHAKE;
         }
-        let mut info = self.info;
-        if info.host_name.is_empty() {
-            info.host_name = host_name();
-        }
-        if info.silo_name.is_empty() {
-            info.silo_name.clone_from(&info.host_name);
-        }
+        let Bound {
+            transport,
+            advertise,
+            instance,
+            runtime,
+        } = self.at.open(self.table.cluster(), limits).await?;
+        let info = named(self.info);
         let identity = Identity::new(self.table.cluster().clone(), advertise, instance, info);
         let (inbox, inbound) = MessageInbox::channel(INBOX);
         let hello = Hello::new(identity.cluster.clone(), advertise, instance);
@@ -290,123 +263,13 @@ impl SiloBuilder {
 const FAR: Duration = Duration::from_secs(3);
 const FAR_HANDSHAKE: Duration = Duration::from_secs(8);
 
-fn random<const N: usize>() -> Result<[u8; N], StartError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| StartError::Random(e.to_string()))?;
-    Ok(bytes)
-}
-
-/// The checks that are possible before anything is bound.
-fn check_advertised(
-    listen: Option<SocketAddr>,
-    advertise: Option<SocketAddr>,
-) -> Result<(), StartError> {
-    let unspecified = |address: &SocketAddr| address.ip().to_canonical().is_unspecified();
-    match (listen, advertise) {
-        (_, Some(advertise)) if unspecified(&advertise) => {
-            Err(StartError::AdvertiseUnspecified { advertise })
-        }
-        (Some(listen), None) if unspecified(&listen) => {
-            Err(StartError::AdvertiseMissing { listen })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn advertised(bound: SocketAddr, advertise: Option<SocketAddr>) -> Result<SocketAddr, StartError> {
-    check_advertised(Some(bound), advertise)?;
-    let mut address = advertise.unwrap_or(bound);
-    if address.port() == 0 {
-        address.set_port(bound.port());
-    }
-    // As in rows and messages: a dual-stack socket gives an IPv4 address as an IPv6 one.
-    address.set_ip(address.ip().to_canonical());
-    Ok(address)
-}
-
-async fn bind(
-    listen: SocketAddr,
-    security: Security,
-    key: Option<SiloKey>,
-    config: &Config,
-) -> Result<Arc<dyn Transport>, StartError> {
-    let mut tcp = TcpConfig {
-        security,
-        key,
-        ..TcpConfig::default()
-    };
-    if config.probe_timeout() > FAR {
-        tcp.handshake_timeout = FAR_HANDSHAKE;
-    }
-    Ok(Arc::new(TcpTransport::bind_with(listen, tcp).await?))
-}
-
 impl fmt::Debug for SiloBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SiloBuilder")
             .field("table", &self.table)
-            .field("listen", &self.listen)
-            .field("advertise", &self.advertise)
+            .field("listen", &self.at.listen)
+            .field("advertise", &self.at.advertise)
             .field("config", &self.config)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(text: &str) -> SocketAddr {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn an_address_that_cannot_be_dialled_is_refused_with_advice() {
-        for listen in ["0.0.0.0:7100", "[::]:0", "[::ffff:0.0.0.0]:7100"] {
-            let error = check_advertised(Some(at(listen)), None)
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.contains(".advertise(address)") && error.contains(listen),
-                "{error}"
-            );
-        }
-        let error = advertised(at("127.0.0.1:7100"), Some(at("0.0.0.0:7100"))).unwrap_err();
-        assert!(
-            matches!(error, StartError::AdvertiseUnspecified { .. }),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn port_0_is_the_port_that_was_bound() {
-        assert_eq!(
-            advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:0"))).unwrap(),
-            at("10.0.0.1:7100")
-        );
-        assert_eq!(
-            advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:9"))).unwrap(),
-            at("10.0.0.1:9")
-        );
-        assert_eq!(
-            advertised(at("127.0.0.1:7100"), None).unwrap(),
-            at("127.0.0.1:7100")
-        );
-    }
-
-    #[test]
-    fn an_ipv4_address_is_advertised_as_one() {
-        assert_eq!(
-            advertised(at("[::]:7100"), Some(at("[::ffff:10.0.0.5]:7100"))).unwrap(),
-            at("10.0.0.5:7100")
-        );
-        assert_eq!(
-            advertised(at("[::ffff:127.0.0.1]:7100"), None).unwrap(),
-            at("127.0.0.1:7100")
-        );
-        assert_eq!(
-            advertised(at("[::1]:7100"), None).unwrap(),
-            at("[::1]:7100")
-        );
     }
 }

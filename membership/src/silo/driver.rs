@@ -6,7 +6,6 @@
 //! as it is, and other silos declare it dead.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use membership_core::protocol::{
     Command, Effect, Input, JoinProgress, Protocol, Setup, Termination,
@@ -18,12 +17,15 @@ use tokio::time::sleep_until;
 use tracing::Span;
 
 use super::calls::{Call, Calls};
-use super::clock::Clock;
-use super::lag::{Lag, forward_hints};
 use super::report::Report;
-use super::request::{Request, Stage, Waiting};
+use super::request::{Request, Waiting};
 use super::state::Publisher;
 use crate::TimedTable;
+use crate::runtime::CLOSING;
+use crate::runtime::clock::Clock;
+use crate::runtime::guard::panic_of;
+use crate::runtime::lag::{Lag, forward_hints};
+use crate::runtime::stage::Stage;
 use crate::transport::{Encoder, Inbound, Messages, Transport};
 
 /// Called with the progress of a long join.
@@ -73,13 +75,7 @@ impl Driver {
     /// Runs a silo to its end, and tells so if that is a panic.
     pub(super) async fn run(parts: Parts) {
         let (end, mut events) = (parts.publisher.end.clone(), parts.publisher.events.clone());
-        let running = tokio::spawn(Self::run_to_the_end(parts));
-        if let Err(error) = running.await
-            && let Ok(panic) = error.try_into_panic()
-        {
-            let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            let message = text.unwrap_or_else(|| "a value without text".to_owned());
+        if let Some(message) = panic_of(Self::run_to_the_end(parts)).await {
             tracing::error!(message, "the silo's task panicked: this is a defect");
             let panicked = Termination::Panicked { message };
             crate::metrics::stopped(&panicked);
@@ -289,13 +285,3 @@ fn table_error(input: &Input) -> Option<&TableError> {
         _ => None,
     }
 }
-
-/// The bound of each queue of the inbox, in messages; the transport stops reading when it is full.
-pub(super) const INBOX: usize = 4096;
-/// The bound on requests of handles that the driver has not seen yet.
-pub(super) const REQUESTS: usize = 256;
-/// How long a transport may take to shut down; a good one takes a second at most.
-const CLOSING: Duration = Duration::from_secs(2);
-/// Without an input for this long, the driver does not run: its own lag task sends one twice a
-/// second.
-pub(super) const SILENT: Duration = Duration::from_secs(30);

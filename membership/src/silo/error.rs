@@ -7,6 +7,7 @@ use membership_core::intent::Refusal;
 use membership_core::protocol::{DeclaredDead, JoinError, Termination};
 use membership_core::{ConfigError, TableError};
 
+use crate::runtime::ListenError;
 use crate::transport::TransportError;
 
 crate::debug_as_display!(StartError, RequestError, WaitError);
@@ -62,6 +63,21 @@ pub enum StartError {
     /// that the application brought.
     #[error("the silo's task panicked while it joined, which is a defect: {0}")]
     Panicked(String),
+}
+
+impl From<ListenError> for StartError {
+    fn from(error: ListenError) -> Self {
+        match error {
+            ListenError::NoListenAddress => Self::NoListenAddress,
+            ListenError::AdvertiseMissing { listen } => Self::AdvertiseMissing { listen },
+            ListenError::AdvertiseUnspecified { advertise } => {
+                Self::AdvertiseUnspecified { advertise }
+            }
+            ListenError::Transport(error) => Self::Transport(error),
+            ListenError::NoRuntime => Self::NoRuntime,
+            ListenError::Random(why) => Self::Random(why),
+        }
+    }
 }
 
 impl StartError {

@@ -9,10 +9,8 @@ use membership_core::protocol::{
     JoinProgress, NotReached, Notice, Observation, TableState, Termination,
 };
 use membership_core::{ClusterView, MonoTime, Now, SiloAddress, TableError, WallTime};
-use tokio::sync::broadcast::{self, Receiver, Sender, WeakSender, error::RecvError};
 
-/// The stream holds this many events for a slow reader; after that, the reader misses the oldest.
-const CAPACITY: usize = 256;
+use crate::runtime::feed::{Feed, FeedSender, FeedSource, Item};
 
 /// Something that happened to a silo.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,21 +153,14 @@ pub enum EventKind {
 /// # }
 /// ```
 pub struct Events {
-    waiting: Waiting,
+    feed: Feed<Event>,
     last: (WallTime, MonoTime, u64),
 }
 
-type Waiting =
-    Pin<Box<dyn Future<Output = (Result<Event, RecvError>, Receiver<Event>)> + Send + Sync>>;
-
-fn wait(mut receiver: Receiver<Event>) -> Waiting {
-    Box::pin(async move { (receiver.recv().await, receiver) })
-}
-
 impl Events {
-    fn new(receiver: Receiver<Event>) -> Self {
+    fn new(feed: Feed<Event>) -> Self {
         Self {
-            waiting: wait(receiver),
+            feed,
             last: (WallTime::default(), MonoTime::ZERO, 0),
         }
     }
@@ -184,27 +175,23 @@ impl Stream for Events {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        let Poll::Ready((received, receiver)) = self.waiting.as_mut().poll(cx) else {
-            return Poll::Pending;
-        };
-        self.waiting = wait(receiver);
-        Poll::Ready(match received {
-            Ok(event) => {
+        let item = std::task::ready!(self.feed.poll_next(cx));
+        Poll::Ready(item.map(|item| match item {
+            Item::Event(event) => {
                 self.last = (event.at, event.mono, event.version);
-                Some(event)
+                event
             }
-            Err(RecvError::Lagged(events)) => {
+            Item::Missed(events) => {
                 let (at, mono, version) = self.last;
                 let kind = EventKind::Missed { events };
-                Some(Event {
+                Event {
                     at,
                     mono,
                     version,
                     kind,
-                })
+                }
             }
-            Err(RecvError::Closed) => None,
-        })
+        }))
     }
 }
 
@@ -216,22 +203,18 @@ impl fmt::Debug for Events {
 
 /// Where streams of events come from, for as long as the silo runs.
 #[derive(Clone)]
-pub(super) struct EventSource(WeakSender<Event>);
+pub(super) struct EventSource(FeedSource<Event>);
 
 impl EventSource {
     pub(super) fn subscribe(&self) -> Events {
-        Events::new(match self.0.upgrade() {
-            Some(sender) => sender.subscribe(),
-            // The silo has stopped: no more events follow.
-            None => broadcast::channel(1).1,
-        })
+        Events::new(self.0.subscribe())
     }
 }
 
 /// The driver's side.
 #[derive(Clone)]
 pub(super) struct EventSender {
-    sender: Sender<Event>,
+    sender: FeedSender<Event>,
     /// This many missed probes in a row make a suspicion.
     misses: u32,
     now: Now,
@@ -241,7 +224,7 @@ pub(super) struct EventSender {
 impl EventSender {
     pub(super) fn new() -> Self {
         Self {
-            sender: Sender::new(CAPACITY),
+            sender: FeedSender::new(),
             misses: 0,
             now: Now {
                 mono: MonoTime::ZERO,
@@ -256,7 +239,7 @@ impl EventSender {
     }
 
     pub(super) fn source(&self) -> EventSource {
-        EventSource(self.sender.downgrade())
+        EventSource(self.sender.source())
     }
 
     pub(super) const fn suspect_after(&mut self, misses: u32) {
@@ -271,7 +254,7 @@ impl EventSender {
     pub(super) fn view(&mut self, view: &ClusterView) {
         self.version = view.version();
         // Counting is not free in a large cluster.
-        if self.sender.receiver_count() > 0 {
+        if self.sender.is_read() {
             self.send(EventKind::ViewPublished {
                 members: view.len(),
                 active: view.active().count(),
@@ -355,8 +338,7 @@ impl EventSender {
     }
 
     fn send_at(&self, version: u64, kind: EventKind) {
-        // There may be no receiver.
-        let _ = self.sender.send(Event {
+        self.sender.send(Event {
             at: self.now.wall,
             mono: self.now.mono,
             version,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use membership_core::protocol::Termination;
 use membership_core::{
     Change, ClusterName, ClusterView, FencingToken, MembershipEntry, MonoTime, SiloAddress,
+    SiloMembers,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -15,8 +16,9 @@ use super::error::{RequestError, WaitError};
 use super::events::Events;
 use super::health::Health;
 use super::observed::Observed;
-use super::request::{Request, Stage};
+use super::request::Request;
 use super::views::Views;
+use crate::runtime::stage::Stage;
 
 /// A running silo of this process. Clones are handles of the same silo.
 ///
@@ -90,6 +92,12 @@ impl Silo {
     #[must_use]
     pub fn events(&self) -> Events {
         self.inner.observed.events()
+    }
+
+    /// The newest view as [`Members`](membership_core::Members), for code that is written for clusters without a table, too.
+    #[must_use]
+    pub fn members(&self) -> SiloMembers {
+        self.view().seen_by(self.me())
     }
 
     /// What changed from `older` to the newest view. See [`ClusterView::changes_since`].

@@ -5,7 +5,7 @@ use std::fmt;
 use membership_core::protocol::Termination;
 
 use super::handle::Silo;
-use super::request::Stage;
+use crate::runtime::stage::{self, Stage};
 
 /// A silo that is leaving: the others know that it takes no new work. Drain, then call
 /// [`finish`](Self::finish).
@@ -44,15 +44,8 @@ impl Silo {
         self.terminated().await
     }
 
-    /// The stage only moves forward. Without effect after the end.
     pub(super) fn ask_stage(&self, wanted: Stage) {
-        self.inner.stage.send_if_modified(|stage| {
-            let forward = wanted > *stage;
-            if forward {
-                *stage = wanted;
-            }
-            forward
-        });
+        stage::ask(&self.inner.stage, wanted);
     }
 }
 

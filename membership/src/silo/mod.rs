@@ -3,14 +3,11 @@
 mod answers_log;
 mod builder;
 mod calls;
-mod clock;
 mod driver;
 mod error;
 mod events;
 mod handle;
 mod health;
-mod host;
-mod lag;
 mod leave;
 mod notice;
 mod observed;

@@ -6,13 +6,13 @@ use membership_core::protocol::Termination;
 use membership_core::{ClusterName, ClusterView, SiloAddress, SiloStatus};
 use tokio::sync::watch;
 
-use super::clock::Clock;
-use super::driver::SILENT;
 use super::events::Events;
 use super::health::Health;
-use super::request::Stage;
 use super::state::Subscriber;
 use super::views::Views;
+use crate::runtime::SILENT;
+use crate::runtime::clock::Clock;
+use crate::runtime::stage::Stage;
 
 /// The readable side of a silo. It is no handle: the silo stops when the last handle is gone,
 /// whoever still observes it.

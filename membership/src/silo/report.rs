@@ -14,10 +14,9 @@ use super::answers_log::AnswersLog;
 use super::reach_log::ReachLog;
 use super::table_log::{TableLine, TableLog};
 use crate::metrics;
+use crate::runtime::MAX_LINES;
 use crate::transport::TransportStats;
 
-/// With more changes than this in one view, only their number is logged.
-const MAX_LINES: usize = 32;
 /// Of the lines that say what `Silo::events` and `Silo::terminated` say too: a program that shows those
 /// can switch them off.
 const EVENTS: &str = "membership::silo::events";

@@ -7,15 +7,6 @@ use membership_core::protocol::RequestId;
 use membership_core::{MonoTime, SiloAddress, TableError};
 use tokio::sync::oneshot;
 
-/// How far the silo should leave; this only moves forward. It has a channel of its own, which is
-/// never full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
-    Running,
-    Leave,
-    Finish,
-}
-
 /// A request of a handle.
 pub(super) enum Request {
     Evict {

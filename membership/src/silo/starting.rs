@@ -6,11 +6,12 @@ use membership_core::protocol::Termination;
 use membership_core::{ClusterName, SiloStatus};
 use tokio::sync::{mpsc, watch};
 
-use super::clock::Clock;
 use super::handle::{Inner, Silo};
 use super::observed::Observed;
-use super::request::{Request, Stage};
+use super::request::Request;
 use super::state::Subscriber;
+use crate::runtime::clock::Clock;
+use crate::runtime::stage::Stage;
 
 /// A running driver whose silo is not Active yet. Dropping it stops the silo.
 pub(super) struct Starting {

@@ -18,6 +18,10 @@ pub struct EncodeError(String);
 
 impl EncodeError {
     pub(super) fn new(error: postcard::Error) -> Self {
+        Self::other(&error)
+    }
+
+    pub(crate) fn other(error: &dyn std::error::Error) -> Self {
         Self(error.to_string())
     }
 }
@@ -51,7 +55,7 @@ impl DecodeError {
 /// # Errors
 /// [`EncodeError`], never for messages that the protocol makes.
 pub fn encode(header: &Header, body: &Message) -> Result<Vec<u8>, EncodeError> {
-    postcard::to_extend(body, encode_header(header)?).map_err(EncodeError::new)
+    postcard::to_extend(body, header::put(header, None)?).map_err(EncodeError::new)
 }
 
 /// The message that bytes mean.
@@ -71,13 +75,8 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Message), DecodeError> {
     }
 }
 
-/// The first part of an encoded message: the header, which differs from receiver to receiver. The
-/// first part and [`encode_body`] together are equal to [`encode`].
-pub(super) fn encode_header(header: &Header) -> Result<Vec<u8>, EncodeError> {
-    header::put(header, None)
-}
-
-/// The second part of an encoded message.
+/// The second part of an encoded message, after the header: the two together are equal to
+/// [`encode`].
 pub(super) fn encode_body(body: &Message) -> Result<Vec<u8>, EncodeError> {
     postcard::to_extend(body, Vec::new()).map_err(EncodeError::new)
 }

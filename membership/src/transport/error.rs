@@ -30,6 +30,12 @@ pub enum TransportError {
     /// A secret or certificates were given without TLS.
     #[error("a secret and certificates need TLS: leave security at `table`, or remove them")]
     SecretWithoutTls,
+    /// A member of a cluster without a table, and neither a secret nor certificates: nothing would
+    /// say who may join.
+    #[error(
+        "without a table nothing says who may join: give a secret file or certificates, or say `insecure` if nobody else reaches that network"
+    )]
+    NoTrust,
     /// The silo's certificate does not name its cluster or its address.
     #[error(transparent)]
     Certificate(#[from] CertificatesError),

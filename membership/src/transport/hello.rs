@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use membership_core::{ClusterName, InstanceId};
 
+use super::Kind;
+
 /// Who this silo is, when it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -14,6 +16,8 @@ pub struct Hello {
     pub advertise: SocketAddr,
     /// This process.
     pub instance: InstanceId,
+    /// What it takes part in; connections of the other kind are refused.
+    pub kind: Kind,
 }
 
 impl Hello {
@@ -24,6 +28,14 @@ impl Hello {
             cluster,
             advertise,
             instance,
+            kind: Kind::Table,
         }
+    }
+
+    /// The same process as a member of a cluster without a store.
+    #[must_use]
+    pub const fn without_table(mut self) -> Self {
+        self.kind = Kind::Gossip;
+        self
     }
 }

@@ -12,7 +12,7 @@
 //! proves nothing.
 //!
 //! ```text
-//! protocol   Header + Message
+//! protocol   Header + Message                          of one `Wire`
 //! library    Encoder                 MessageInbox      the encoding, once
 //! transport  send(to, bytes)   ->    deliver(bytes)    your connections, or TcpTransport
 //! ```
@@ -51,6 +51,7 @@ mod security;
 mod stats;
 mod tcp;
 mod tls;
+mod wire;
 
 pub use ask::ask_reach;
 pub use codec::{DecodeError, EncodeError, decode, encode};
@@ -59,7 +60,9 @@ pub use error::TransportError;
 pub use hello::Hello;
 pub use inbox::{DeliverError, Inbox, SendFailure};
 pub use membership_core::protocol::PeerIdentity;
-pub use messages::{Encoder, Inbound, MessageInbox, Messages};
+pub use messages::{
+    Encoder, Inbound, MessageInbox, Messages, WireEncoder, WireInbound, WireInbox, WireMessages,
+};
 pub use security::Security;
 pub use stats::TransportStats;
 #[cfg(feature = "fuzzing")]
@@ -72,6 +75,7 @@ pub use tls::{
 };
 #[cfg(feature = "http")]
 pub(crate) use tls::{files, provider};
+pub use wire::{Kind, TableWire, Wire};
 
 /// Carries bytes between silos. One silo uses one transport for its whole life.
 ///
@@ -117,6 +121,13 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// processes that are not alive in it may say little. A transport that proves nothing has
     /// nothing to do.
     fn update(&self, silo: Option<SiloAddress>, view: &ClusterView);
+
+    /// What later handshakes of a member without a table may rely on: its address, and the processes
+    /// that are members now with their addresses. Nothing depends on it but how many handshakes
+    /// their addresses may begin, and warnings. By default nothing is done.
+    fn update_members(&self, me: SiloAddress, members: &[(SiloAddress, InstanceId)]) {
+        let _ = (me, members);
+    }
 
     /// Stops accepting and delivering, gives queued messages a short moment (at most a second) to
     /// leave, and closes every connection. May be called twice. If the future is dropped,

@@ -38,6 +38,14 @@ impl Security {
         Self::of(Kind::Table)
     }
 
+    /// TLS 1.3 without a root of trust of its own, for members without a table: add a
+    /// [secret](Self::with_secret) or [certificates](Self::with_certificates), or both; who has all
+    /// that is demanded is believed. Where there is a table, the same as [`table`](Self::table).
+    #[must_use]
+    pub const fn tls() -> Self {
+        Self::of(Kind::Table)
+    }
+
     /// Plain TCP, on loopback addresses alone: whoever can connect may claim to be any silo.
     #[must_use]
     pub const fn none() -> Self {
@@ -66,6 +74,11 @@ impl Security {
     pub fn with_certificates(mut self, certificates: Certificates) -> Self {
         self.certificates = Some(certificates);
         self
+    }
+
+    /// Whether something besides a table says who may join, or nothing is to.
+    pub(super) fn says_who_may_join(&self) -> bool {
+        self.is_plain() || self.secret.is_some() || self.certificates.is_some()
     }
 
     pub(super) fn is_plain(&self) -> bool {

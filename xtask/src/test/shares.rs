@@ -124,9 +124,10 @@ fn last() -> Vec<Share> {
 /// connection strings with all stores and of HTTP.
 pub const LIBRARY: &str = "silo-membership";
 
-/// The library's test of connection strings, and that of its feature `http`.
+/// The library's test of connection strings, and those of its features `http` and `gossip`.
 const CONNECT: &str = "connect";
 const HTTP: &str = "http";
+const GOSSIP: &str = "gossip";
 
 /// The package whose test `stores` runs real silos over every store: the name of a test's module
 /// there is the name of the store.
@@ -160,7 +161,7 @@ pub const BY_DEFAULT: &[&str] = &[
 /// Whether an integration test of a package belongs to any share.
 pub fn is_chosen(package: &str, target: &str) -> bool {
     match package {
-        LIBRARY => [CONNECT, HTTP].contains(&target),
+        LIBRARY => [CONNECT, HTTP, GOSSIP].contains(&target),
         PROGRAM => [STORES, SUITE, COMMANDS].contains(&target),
         package => shares().iter().any(|share| share.package == package),
     }

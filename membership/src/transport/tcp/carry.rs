@@ -163,7 +163,9 @@ async fn try_read(
             // Boxed, so that idle connections, of which there are many, need no memory for it.
             Taken::Message(bytes) => Box::pin(deliver(shared, link, bytes, inbox)).await?,
             Taken::Terse(bytes) => {
-                let bytes = terse::restore(&bytes, &link.agreed.received);
+                let agreed = link.agreed.as_ref();
+                let agreed = agreed.ok_or(FrameError::Garbage("a message without a header"))?;
+                let bytes = terse::restore(&bytes, &agreed.received);
                 let bytes = bytes.map_err(|error| damaged(link, &error))?;
                 Box::pin(deliver(shared, link, bytes, inbox)).await?;
             }
@@ -232,7 +234,10 @@ async fn write<W: AsyncWrite + Unpin>(
             }
         }
         for item in &batch.short {
-            terse::put(&mut buffer, item, &link.agreed.sent);
+            match &link.agreed {
+                Some(agreed) => terse::put(&mut buffer, item, &agreed.sent),
+                None => frame::put(&mut buffer, Kind::Message, &[item.head(), item.body()]),
+            }
         }
         if batch.close {
             frame::put(&mut buffer, Kind::Close, &[]);

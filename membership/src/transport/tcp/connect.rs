@@ -17,8 +17,8 @@ use super::refusals::Refusal;
 use super::roll::Standing;
 use super::shared::{InHandshake, Phase, Shared};
 use super::stream::{Metered, Stream};
-use crate::transport::SendFailure;
 use crate::transport::tls::{self, Proven, Tls, of_certificate};
+use crate::transport::{Kind, SendFailure};
 
 /// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a
 /// silo of a large cluster has thousands of connections that are mostly idle.
@@ -46,8 +46,8 @@ pub(super) struct Connection {
     pub(super) keys: ClusterKeys,
     /// What else it was believed for.
     pub(super) besides: Besides,
-    /// What messages need not repeat.
-    pub(super) agreed: Agreed,
+    /// What messages need not repeat: headers of silos alone leave something out.
+    pub(super) agreed: Option<Agreed>,
 }
 
 impl Connection {
@@ -71,7 +71,7 @@ impl Connection {
                 certificate: secured.is_some_and(|s| s.peer == Proven::Certificate),
                 secret: me.secret.clone(),
             },
-            agreed,
+            agreed: (me.part == Kind::Table).then_some(agreed),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The handshake: both sides introduce themselves before anything else.
 //!
-//! A fixed mark, then one `Hello` frame in each direction, the side that dialled first. The other
+//! A fixed mark, which names what the process takes part in ([`Part`]), then one `Hello` frame in each direction, the side that dialled first. The other
 //! side answers only if that hello is good: a stranger learns nothing, not even the cluster's name.
 //!
 //! Within TLS each side has already proven its key, which is its instance, or a certificate; then
@@ -11,11 +11,12 @@
 
 mod agreed;
 mod error;
+mod mark;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use membership_core::protocol::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, PeerIdentity};
+use membership_core::protocol::PeerIdentity;
 use membership_core::{
     ClusterKeys, ClusterName, ClusterProof, ClusterView, InstanceId, SiloAddress, TableId,
 };
@@ -25,13 +26,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 pub(super) use self::agreed::Agreed;
 use self::error::readable;
 pub(super) use self::error::{Claim, HandshakeError};
+pub(super) use self::mark::{MARK, Versions};
+use self::mark::{mark, part_of};
 use super::frame::{self, FrameError, Kind};
 use super::roll::{Roll, Standing};
-use crate::transport::Hello;
 use crate::transport::tls::{Binding, KeyProof, Proven, SiloKey};
+use crate::transport::{Hello, Kind as Part};
 
-/// The first bytes in each direction. Not text, so that no text protocol begins like this.
-pub(super) const MARK: [u8; 8] = *b"\x93silo\r\n\x01";
 /// The longest handshake frame. A hello of this build has at most 400 bytes.
 const MAX_HELLO: usize = 2048;
 /// What a proof is about: the cluster keys of the table, or the secret beside it.
@@ -39,27 +40,6 @@ const TABLE: &[u8] = b"table";
 const SECRET: &[u8] = b"secret";
 /// What a process signs whose key TLS has not proven.
 const KEY: &[u8] = b"key";
-
-/// The versions of one side, oldest and newest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Versions {
-    pub(super) min: u16,
-    pub(super) max: u16,
-}
-
-impl Versions {
-    /// The versions of this build.
-    pub(super) const MINE: Self = Self {
-        min: MIN_PROTOCOL_VERSION,
-        max: PROTOCOL_VERSION,
-    };
-
-    /// The newest version that both know.
-    pub(super) fn common(self, other: Self) -> Option<u16> {
-        let newest = self.max.min(other.max);
-        (newest >= self.min.max(other.min)).then_some(newest)
-    }
-}
 
 /// What one side reports about itself after its versions. Newer builds may append fields, which are
 /// ignored.
@@ -82,6 +62,7 @@ pub(super) struct Introduction {
 /// What this silo knows when a handshake begins.
 #[derive(Clone, Debug)]
 pub(super) struct Me {
+    pub(super) part: Part,
     pub(super) cluster: ClusterName,
     pub(super) advertise: SocketAddr,
     pub(super) instance: InstanceId,
@@ -101,6 +82,7 @@ pub(super) struct Me {
 impl From<&Hello> for Me {
     fn from(hello: &Hello) -> Self {
         Self {
+            part: hello.kind,
             cluster: hello.cluster.clone(),
             advertise: hello.advertise,
             instance: hello.instance,
@@ -244,14 +226,19 @@ impl Me {
                 return Err(HandshakeError::WrongSecret(claim()));
             }
         }
-        if self.view.is_none() {
+        if self.part == Part::Table && self.view.is_none() {
             return Err(HandshakeError::TooEarly);
         }
         let row = self.roll.endpoint(instance);
         if row.is_some_and(|endpoint| endpoint != canonical(advertise)) {
             return Err(HandshakeError::OtherAddress);
         }
-        if row.is_some() || self.has_key_of_the_cluster(peer, side, secured) {
+        let is_believed = match self.part {
+            Part::Table => row.is_some() || self.has_key_of_the_cluster(peer, side, secured),
+            // What it has shown is all that there is.
+            Part::Gossip => self.secret.is_some() || secured.peer == Proven::Certificate,
+        };
+        if is_believed {
             Ok(())
         } else {
             Err(HandshakeError::Unproven)
@@ -281,6 +268,7 @@ impl Me {
 
 /// The mark and the hello frame.
 pub(super) fn encode(
+    part: Part,
     versions: Versions,
     me: &Introduction,
     key: Option<&KeyProof>,
@@ -289,7 +277,7 @@ pub(super) fn encode(
     if let Some(key) = key {
         content = postcard::to_extend(key, content)?;
     }
-    let mut bytes = MARK.to_vec();
+    let mut bytes = mark(part).to_vec();
     frame::put(&mut bytes, Kind::Hello, &[&content]);
     Ok(bytes)
 }
@@ -308,9 +296,10 @@ pub(super) fn check(
     let shows_key = secured.is_some_and(|s| s.peer == Proven::Certificate);
     let key = shows_key.then(|| postcard::from_bytes::<KeyProof>(rest));
     me.judge(&peer, key.transpose()?.as_ref(), side, secured)?;
-    match Versions::MINE.common(theirs) {
+    let mine = Versions::of(me.part);
+    match mine.common(theirs) {
         Some(protocol) => Ok((peer, protocol)),
-        None => Err(HandshakeError::Version { theirs }),
+        None => Err(HandshakeError::Version { theirs, mine }),
     }
 }
 
@@ -325,7 +314,7 @@ where
 {
     let mine = me.introduce(Side::Dialled, secured);
     let key = me.prove_key(Side::Dialled, secured);
-    let bytes = encode(Versions::MINE, &mine, key.as_ref())?;
+    let bytes = encode(me.part, Versions::of(me.part), &mine, key.as_ref())?;
     stream.write_all(&bytes).await?;
     stream.flush().await?;
     let mut first = [0];
@@ -353,20 +342,21 @@ where
             let mine = me.introduce(Side::Accepted, secured);
             let key = me.prove_key(Side::Accepted, secured);
             let agreed = Agreed::new(me, Side::Accepted, protocol, &mine, &peer);
-            let bytes = encode(Versions::MINE, &mine, key.as_ref())?;
+            let bytes = encode(me.part, Versions::of(me.part), &mine, key.as_ref())?;
             (bytes, Ok((peer, agreed)))
         }
         // It has proven who it is, so it may know.
-        Err(HandshakeError::Version { theirs }) => {
-            let mine = Versions::MINE;
+        Err(HandshakeError::Version { theirs, mine }) => {
             let reason = format!(
                 "this silo supports protocol versions {} to {}, not {} to {}",
                 mine.min, mine.max, theirs.min, theirs.max
             );
-            let mut bytes = MARK.to_vec();
+            let mut bytes = mark(me.part).to_vec();
             frame::put(&mut bytes, Kind::Refuse, &[reason.as_bytes()]);
-            (bytes, Err(HandshakeError::Version { theirs }))
+            (bytes, Err(HandshakeError::Version { theirs, mine }))
         }
+        // The mark alone says what this process is, and no more than TLS has said.
+        Err(error @ HandshakeError::OtherPart { .. }) => (mark(me.part).to_vec(), Err(error)),
         Err(error) => (Vec::new(), Err(error)),
     };
     stream.write_all(&bytes).await?;
@@ -386,12 +376,18 @@ async fn read<S: AsyncRead + Unpin>(
 ) -> Result<(Introduction, u16), HandshakeError> {
     let mut byte = first;
     // Byte by byte, so that another protocol is refused at its first byte.
-    for (i, expected) in MARK.iter().enumerate() {
+    for i in 0..MARK.len() {
         if i > 0 {
             byte = stream.read_u8().await?;
         }
-        if byte != *expected {
-            return Err(HandshakeError::Foreign);
+        let theirs = match part_of(i, byte) {
+            Some(None) => continue,
+            Some(Some(theirs)) => theirs,
+            None => return Err(HandshakeError::Foreign),
+        };
+        if theirs != me.part {
+            let mine = me.part;
+            return Err(HandshakeError::OtherPart { theirs, mine });
         }
     }
     match frame::read(stream, MAX_HELLO).await? {

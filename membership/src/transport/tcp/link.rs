@@ -62,7 +62,7 @@ pub(super) struct Link {
     pub(super) life: Duration,
     besides: Besides,
     /// What messages need not repeat.
-    pub(super) agreed: Agreed,
+    pub(super) agreed: Option<Agreed>,
 }
 
 /// What a peer has shown besides its key.
@@ -94,7 +94,7 @@ pub(super) struct Ends {
     pub(super) keys: ClusterKeys,
     pub(super) besides: Besides,
     /// What the handshake has fixed.
-    pub(super) agreed: Agreed,
+    pub(super) agreed: Option<Agreed>,
 }
 
 impl Link {

@@ -51,7 +51,7 @@ use tokio::time::timeout;
 pub use self::config::TcpConfig;
 use self::shared::{Phase, Shared};
 use super::tls::{SiloKey, Tls, keep_certificates_fresh, keep_fresh};
-use super::{EncodedMessage, Hello, Inbox, Transport, TransportError, TransportStats};
+use super::{EncodedMessage, Hello, Inbox, Kind, Transport, TransportError, TransportStats};
 
 /// How long queued messages may take to leave at shutdown: long enough for a farewell.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -154,6 +154,10 @@ impl Transport for TcpTransport {
 
     async fn start(&self, hello: Hello, inbox: Arc<dyn Inbox>) -> Result<(), TransportError> {
         let runtime = Handle::try_current().map_err(|e| TransportError::Other(Box::new(e)))?;
+        let is_trusted = self.shared.config.security.says_who_may_join();
+        if hello.kind == Kind::Gossip && !is_trusted {
+            return Err(TransportError::NoTrust);
+        }
         let listener = self.take_listener().ok_or(TransportError::AlreadyStarted)?;
         let phase = self.phase.subscribe();
         self.shared
@@ -199,6 +203,10 @@ impl Transport for TcpTransport {
 
     fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
         self.shared.update(silo, view);
+    }
+
+    fn update_members(&self, me: SiloAddress, members: &[(SiloAddress, InstanceId)]) {
+        self.shared.update_members(me, members);
     }
 
     async fn shutdown(&self) {

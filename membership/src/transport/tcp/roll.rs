@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use membership_core::{ClusterView, InstanceId, SiloStatus};
+use membership_core::{ClusterView, InstanceId, SiloAddress, SiloStatus};
 
 /// What a process is to this silo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Standing {
     /// The view has no row of it: it joins, or it joined and this silo has not read that yet.
+    #[default]
     Newcomer = 0,
     /// Its row is Dead. It gets its farewell.
     Dead = 1,
@@ -33,6 +34,8 @@ pub(super) struct Roll {
     rows: HashMap<InstanceId, (SocketAddr, Standing)>,
     /// Where silos are that are alive.
     hosts: HashSet<IpAddr>,
+    /// What those are that have no row.
+    others: Standing,
 }
 
 impl Roll {
@@ -52,6 +55,23 @@ impl Roll {
         roll
     }
 
+    /// The members of a cluster without a table. Whoever is believed there may say as much as they:
+    /// a member takes the whole state of others before it knows them.
+    pub(super) fn without_table(members: &[(SiloAddress, InstanceId)]) -> Self {
+        let others = Standing::Member;
+        let mut roll = Self {
+            others,
+            ..Self::default()
+        };
+        for (address, instance) in members {
+            let endpoint = address.endpoint();
+            let endpoint = SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port());
+            roll.hosts.insert(endpoint.ip());
+            roll.rows.insert(*instance, (endpoint, Standing::Member));
+        }
+        roll
+    }
+
     /// Whether a silo that is alive is at this address.
     pub(super) fn has_host(&self, host: IpAddr) -> bool {
         self.hosts.contains(&host.to_canonical())
@@ -60,7 +80,7 @@ impl Roll {
     pub(super) fn standing(&self, instance: InstanceId) -> Standing {
         self.rows
             .get(&instance)
-            .map_or(Standing::Newcomer, |(_, standing)| *standing)
+            .map_or(self.others, |(_, standing)| *standing)
     }
 
     /// The address in the row of a process, if there is a row.

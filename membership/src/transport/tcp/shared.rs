@@ -23,7 +23,7 @@ use super::roll::{Roll, Standing};
 use super::sources::{self, Handshake, Sources};
 use super::turns::{Pace, Turns};
 use crate::transport::tls::{Secret, Tls};
-use crate::transport::{Hello, Inbox};
+use crate::transport::{Hello, Inbox, Kind};
 
 /// Incoming connections of one process. A silo has one, and for some seconds a few that it dialled
 /// afresh.
@@ -154,6 +154,10 @@ impl Shared {
     ) {
         let mut state = self.state();
         let mut me = Me::from(&hello);
+        if hello.kind == Kind::Gossip {
+            state.roll = Arc::new(Roll::without_table(&[]));
+            me.roll = state.roll.clone();
+        }
         if let Some(tls) = &self.tls {
             me.instance = tls.instance();
             me.key = Some(tls.key().clone());
@@ -172,12 +176,21 @@ impl Shared {
     }
 
     pub(super) fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
-        let roll = Arc::new(Roll::new(view));
+        self.know(silo, Some(view.clone()), Roll::new(view));
+    }
+
+    /// The same without a table.
+    pub(super) fn update_members(&self, me: SiloAddress, members: &[(SiloAddress, InstanceId)]) {
+        self.know(Some(me), None, Roll::without_table(members));
+    }
+
+    fn know(&self, silo: Option<SiloAddress>, view: Option<ClusterView>, roll: Roll) {
+        let roll = Arc::new(roll);
         let mut state = self.state();
         let mut revoked = false;
         if let Some(me) = &mut state.me {
             let before = me.cluster_keys();
-            (me.silo, me.view, me.roll) = (silo, Some(view.clone()), roll.clone());
+            (me.silo, me.view, me.roll) = (silo, view, roll.clone());
             revoked = !me.cluster_keys().include(&before);
         }
         for link in state.links.values() {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Versions;
+use crate::transport::Kind as Part;
 use crate::transport::tcp::frame::FrameError;
 
 /// The longest reason of the other side that is shown.
@@ -63,8 +64,11 @@ pub(in crate::transport::tcp) enum HandshakeError {
     )]
     Dismissed,
     /// No version in common.
-    #[error("no common protocol version: it supports {} to {}, this silo {} to {}", .theirs.min, .theirs.max, Versions::MINE.min, Versions::MINE.max)]
-    Version { theirs: Versions },
+    #[error("no common protocol version: it supports {} to {}, this silo {} to {}", .theirs.min, .theirs.max, .mine.min, .mine.max)]
+    Version { theirs: Versions, mine: Versions },
+    /// It takes part in something else.
+    #[error("it is {theirs}, and this process is {mine}: give each the addresses of its own kind")]
+    OtherPart { theirs: Part, mine: Part },
     /// The other side refused; its reason.
     #[error("refused by the other side: {0}")]
     Refused(String),

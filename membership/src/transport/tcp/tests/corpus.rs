@@ -43,7 +43,13 @@ fn messages() {
 
 #[test]
 fn handshakes() {
-    let now = handshake::encode(Versions { min: 1, max: 1 }, &introduction(), None).unwrap();
+    let now = handshake::encode(
+        crate::transport::Kind::Table,
+        Versions { min: 1, max: 1 },
+        &introduction(),
+        None,
+    )
+    .unwrap();
     let hello = frozen("hello", &now);
     assert_eq!(now, hello);
     let plain = Introduction {
@@ -54,7 +60,13 @@ fn handshakes() {
         table_id: None,
         ..introduction()
     };
-    let first = handshake::encode(Versions { min: 1, max: 1 }, &plain, None).unwrap();
+    let first = handshake::encode(
+        crate::transport::Kind::Table,
+        Versions { min: 1, max: 1 },
+        &plain,
+        None,
+    )
+    .unwrap();
     assert_eq!(first, frozen("hello-plain", &first));
     // The mark, 4 bytes of length, 1 of kind.
     assert_eq!(hello[..8], MARK);
@@ -124,12 +136,30 @@ fn a_newer_hello_is_understood_or_refused_by_its_versions() {
         ..introduction()
     };
     let check = |bytes: &[u8]| handshake::check(bytes, &me(), Side::Dialled, None);
-    let newer = handshake::encode(Versions { min: 1, max: 9 }, &plain, None).unwrap();
+    let newer = handshake::encode(
+        crate::transport::Kind::Table,
+        Versions { min: 1, max: 9 },
+        &plain,
+        None,
+    )
+    .unwrap();
     let with_more_fields = [&newer[13..], b"and more"].concat();
     assert_eq!(check(&with_more_fields).unwrap(), (plain.clone(), 1));
     // Who is not believed is not told the versions either.
-    let alien = handshake::encode(Versions { min: 2, max: 9 }, &plain, None).unwrap();
-    let stranger = handshake::encode(Versions { min: 2, max: 9 }, &introduction(), None).unwrap();
+    let alien = handshake::encode(
+        crate::transport::Kind::Table,
+        Versions { min: 2, max: 9 },
+        &plain,
+        None,
+    )
+    .unwrap();
+    let stranger = handshake::encode(
+        crate::transport::Kind::Table,
+        Versions { min: 2, max: 9 },
+        &introduction(),
+        None,
+    )
+    .unwrap();
     assert!(matches!(
         check(&stranger[13..]),
         Err(HandshakeError::Cluster)

@@ -69,7 +69,14 @@ async fn a_hundred_thousand_damaged_frames_do_no_harm() {
         originals.push(message);
     }
     originals.push(
-        handshake::encode(handshake::Versions::MINE, &introduction(), None).unwrap()[13..].to_vec(),
+        handshake::encode(
+            crate::transport::Kind::Table,
+            handshake::Versions::MINE,
+            &introduction(),
+            None,
+        )
+        .unwrap()[13..]
+            .to_vec(),
     );
 
     let mut rng = Rng(0x9e37_79b9_7f4a_7c15);

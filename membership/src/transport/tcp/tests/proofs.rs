@@ -38,7 +38,8 @@ fn link(peer: u128, binding: u8) -> Secured {
 /// The hello of `from`, on a connection with this binding, in the role of the side that dialled.
 fn hello(from: &Me, binding: u8) -> Vec<u8> {
     let said = from.introduce(Side::Dialled, Some(&link(0, binding)));
-    handshake::encode(Versions::MINE, &said, None).unwrap()[13..].to_vec()
+    handshake::encode(crate::transport::Kind::Table, Versions::MINE, &said, None).unwrap()[13..]
+        .to_vec()
 }
 
 #[test]
@@ -85,14 +86,16 @@ fn who_changes_a_hello_proves_nothing() {
     let (a, b) = (silo("blue", 1), silo("blue", 2));
     let mut said = a.introduce(Side::Dialled, Some(&link(0, 5)));
     said.instance = InstanceId::new(3);
-    let forged = handshake::encode(Versions::MINE, &said, None).unwrap();
+    let forged =
+        handshake::encode(crate::transport::Kind::Table, Versions::MINE, &said, None).unwrap();
     assert!(matches!(
         handshake::check(&forged[13..], &b, Side::Dialled, Some(&link(3, 5))),
         Err(HandshakeError::Unproven)
     ));
     said = a.introduce(Side::Dialled, Some(&link(0, 5)));
     said.advertise = "10.9.9.9:1".parse().unwrap();
-    let forged = handshake::encode(Versions::MINE, &said, None).unwrap();
+    let forged =
+        handshake::encode(crate::transport::Kind::Table, Versions::MINE, &said, None).unwrap();
     assert!(matches!(
         handshake::check(&forged[13..], &b, Side::Dialled, Some(&link(1, 5))),
         Err(HandshakeError::Unproven)
@@ -136,7 +139,8 @@ fn a_secret_is_demanded_of_everybody_besides() {
     let mut said = a.introduce(Side::Dialled, Some(&link(0, 5)));
     said.secret = said.proofs.first().copied();
     b.secret = keys(&[7]);
-    let forged = handshake::encode(Versions::MINE, &said, None).unwrap();
+    let forged =
+        handshake::encode(crate::transport::Kind::Table, Versions::MINE, &said, None).unwrap();
     assert!(matches!(
         handshake::check(&forged[13..], &b, Side::Dialled, Some(&link(1, 5))),
         Err(HandshakeError::WrongSecret(_))

@@ -1,0 +1,33 @@
+//! Who decides which side of a split goes on, for `lease-majority`.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use membership_core::SiloAddress;
+use membership_gossip::downing::Claim;
+
+/// Gives one lease for a cluster to at most one side of a split: the arbiter of the strategy
+/// [`LeaseMajority`](super::downing::Strategy::LeaseMajority). The safety of that strategy is that of
+/// the arbiter.
+#[async_trait]
+pub trait Arbiter: Send + Sync + fmt::Debug + 'static {
+    /// Takes the lease for the side whose leader claims it, or says that another side has it. A
+    /// leader that has it already gets it again. It is kept until [`release`](Self::release).
+    ///
+    /// # Errors
+    /// [`ArbiterError`]: it could not be asked, or whether it gave the lease is not known. The side
+    /// then behaves as if it had not got it, and downs itself.
+    async fn acquire(&self, claim: &Claim) -> Result<bool, ArbiterError>;
+
+    /// Gives the lease back, if `member` has it.
+    ///
+    /// # Errors
+    /// [`ArbiterError`]: it is not known whether it was given back; it is tried again with the next
+    /// lease of this member.
+    async fn release(&self, member: SiloAddress) -> Result<(), ArbiterError>;
+}
+
+/// The arbiter could not be asked.
+#[derive(Debug, thiserror::Error)]
+#[error("the arbiter cannot be asked: {0}")]
+pub struct ArbiterError(#[from] pub Box<dyn std::error::Error + Send + Sync>);

@@ -1,0 +1,150 @@
+//! A table as the arbiter of splits: at most one side of each gets the lease, without any clock.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use membership::gossip::downing::Claim;
+use membership::gossip::states::{Edit, Gossip, MemberStatus, Profile};
+use membership::gossip::{Arbiter, TableArbiter};
+use membership::{FoundingId, InstanceId, MemoryTable, SiloAddress, SiloInfo};
+
+fn member(n: u16) -> SiloAddress {
+    let at = SocketAddr::from(([10, 0, 0, 1], 7000 + n));
+    SiloAddress::at(at, 100)
+}
+
+/// A state in which these are up.
+fn up(members: impl IntoIterator<Item = SiloAddress>) -> Gossip {
+    let mut gossip = Gossip::default();
+    for (place, address) in (1..).zip(members) {
+        gossip.edit(address, |edit: &mut Edit<'_>| {
+            let profile = Arc::new(Profile::new(SiloInfo::named("m")));
+            edit.admit(
+                address,
+                InstanceId::new(u128::from(address.port())),
+                profile,
+            );
+            edit.advance(&address, MemberStatus::Up, Some(place));
+        });
+    }
+    gossip
+}
+
+fn all() -> Gossip {
+    up((1..=5).map(member))
+}
+
+/// The same state after these were downed.
+fn without(mut gossip: Gossip, downed: &[u16]) -> Gossip {
+    gossip.edit(member(1), |edit: &mut Edit<'_>| {
+        for n in downed {
+            edit.advance(&member(*n), MemberStatus::Down, None);
+        }
+    });
+    gossip
+}
+
+fn claim(by: u16, gossip: &Gossip, down: &[u16]) -> Claim {
+    let down = down.iter().map(|n| member(*n)).collect();
+    let founding = Some(FoundingId::new(7));
+    Claim::new(member(by), founding, down, gossip.state().clone())
+}
+
+fn arbiter() -> TableArbiter {
+    TableArbiter::new(MemoryTable::new("test-lease".parse().unwrap()))
+}
+
+#[tokio::test]
+async fn one_side_of_a_split_gets_the_lease_and_the_other_never() {
+    let arbiter = arbiter();
+    let (one, other) = (claim(1, &all(), &[4, 5]), claim(4, &all(), &[1, 2, 3]));
+    assert!(arbiter.acquire(&one).await.unwrap());
+    assert!(arbiter.acquire(&one).await.unwrap(), "it has it");
+    assert!(!arbiter.acquire(&other).await.unwrap());
+    // Also not after the winners gave it back, and however often it asks.
+    arbiter.release(member(1)).await.unwrap();
+    assert!(!arbiter.acquire(&other).await.unwrap());
+    let alone = claim(5, &all(), &[1, 2, 3, 4]);
+    assert!(!arbiter.acquire(&alone).await.unwrap());
+}
+
+#[tokio::test]
+async fn of_two_that_ask_at_once_one_gets_it() {
+    for _ in 0..50 {
+        let arbiter = arbiter();
+        let (one, other) = (claim(1, &all(), &[4, 5]), claim(4, &all(), &[1, 2, 3]));
+        let again = arbiter.clone();
+        let one = tokio::spawn(async move { again.acquire(&one).await.unwrap() });
+        let again = arbiter.clone();
+        let other = tokio::spawn(async move { again.acquire(&other).await.unwrap() });
+        assert!(one.await.unwrap() != other.await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_crashes_with_the_lease_keeps_nobody_of_its_side_from_it() {
+    let arbiter = arbiter();
+    assert!(arbiter.acquire(&claim(1, &all(), &[4, 5])).await.unwrap());
+    // Nobody has heard of its decision. Who does not carry it on does not get the lease.
+    assert!(!arbiter.acquire(&claim(2, &all(), &[1])).await.unwrap());
+    assert!(
+        !arbiter
+            .acquire(&claim(4, &all(), &[1, 2, 3]))
+            .await
+            .unwrap()
+    );
+    assert!(
+        arbiter
+            .acquire(&claim(2, &all(), &[1, 4, 5]))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !arbiter
+            .acquire(&claim(1, &all(), &[2, 3, 4, 5]))
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn the_winners_may_split_again() {
+    let arbiter = arbiter();
+    assert!(arbiter.acquire(&claim(1, &all(), &[4, 5])).await.unwrap());
+    let later = without(all(), &[4, 5]);
+    assert!(arbiter.acquire(&claim(2, &later, &[1])).await.unwrap());
+    assert!(!arbiter.acquire(&claim(1, &later, &[2, 3])).await.unwrap());
+    let last = without(later, &[1]);
+    assert!(arbiter.acquire(&claim(3, &last, &[2])).await.unwrap());
+    assert!(
+        !arbiter
+            .acquire(&claim(4, &all(), &[1, 2, 3]))
+            .await
+            .unwrap()
+    );
+}
+
+/// It joined by one that crashed, and the winners have never heard of it.
+#[tokio::test]
+async fn a_newcomer_that_the_winners_do_not_know_does_not_get_it() {
+    let arbiter = arbiter();
+    assert!(arbiter.acquire(&claim(1, &all(), &[5])).await.unwrap());
+    let newcomer = up((1..=6).map(member));
+    let alone = claim(6, &newcomer, &[1, 2, 3, 4, 5]);
+    assert!(!arbiter.acquire(&alone).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_loser_that_was_started_again_may_lead() {
+    let arbiter = arbiter();
+    assert!(arbiter.acquire(&claim(2, &all(), &[1])).await.unwrap());
+    let again = SiloAddress::at(member(1).endpoint(), 200);
+    let members = (2..=5).map(member).chain([again]);
+    let founding = Some(FoundingId::new(7));
+    let state = up(members).state().clone();
+    let claim = Claim::new(again, founding, [member(5)].into(), state);
+    assert!(arbiter.acquire(&claim).await.unwrap());
+    let other = Some(FoundingId::new(8));
+    let another = Claim::new(member(5), other, [again].into(), all().state().clone());
+    assert!(arbiter.acquire(&another).await.unwrap(), "another cluster");
+}
