@@ -1,11 +1,13 @@
-//! A configuration file: TOML with the names of [`Config`], `preset` for the defaults, and a table
-//! `[security]`.
+//! A configuration file: TOML with the names of [`Config`] (of a member without a table: those of
+//! its own), `preset` for the defaults, and a table `[security]`.
 
 use std::io;
 use std::path::Path;
 
 use clap::ValueEnum;
-use membership_core::{Config, Preset};
+use membership_core::{Config, ConfigError, Preset};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::exit::Failure;
@@ -58,16 +60,49 @@ impl From<PresetName> for Preset {
     }
 }
 
+/// A configuration with presets.
+pub(crate) trait Configuration: Serialize + DeserializeOwned {
+    type Preset: DeserializeOwned + Default;
+    /// Settings of older builds, and what replaces them.
+    const REMOVED: &[(&str, &str)];
+    fn of(preset: Self::Preset) -> Self;
+    fn check(&self) -> Result<(), ConfigError>;
+}
+
+impl Configuration for Config {
+    type Preset = Preset;
+    const REMOVED: &[(&str, &str)] = REMOVED;
+
+    fn of(preset: Preset) -> Self {
+        Self::preset(preset)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.validate()
+    }
+}
+
+#[cfg(feature = "gossip")]
+impl Configuration for membership::gossip::Config {
+    type Preset = membership::gossip::Preset;
+    const REMOVED: &[(&str, &str)] = &[];
+
+    fn of(preset: Self::Preset) -> Self {
+        Self::preset(preset)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.validate()
+    }
+}
+
 /// The configuration from the command line and the file, validated.
-pub(crate) fn load(
-    preset: Option<PresetName>,
+pub(crate) fn load<C: Configuration>(
+    preset: Option<C::Preset>,
     file: Option<&Path>,
-) -> Result<(Config, SecurityTable), Failure> {
+) -> Result<(C, SecurityTable), Failure> {
     let (config, security) = match file {
-        None => (
-            Config::preset(preset.map_or(Preset::default(), Preset::from)),
-            SecurityTable::default(),
-        ),
+        None => (C::of(preset.unwrap_or_default()), SecurityTable::default()),
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| {
                 Failure::usage(format!("--config {}: {}", path.display(), unread(&e)))
@@ -78,7 +113,7 @@ pub(crate) fn load(
         }
     };
     config
-        .validate()
+        .check()
         .map_err(|e| Failure::usage(format!("invalid configuration: {e}")))?;
     Ok((config, security))
 }
@@ -96,10 +131,10 @@ fn unread(error: &io::Error) -> String {
 }
 
 /// The content of a configuration file, with what it leaves out; not validated.
-pub(crate) fn parse(
+pub(crate) fn parse<C: Configuration>(
     text: &str,
-    preset: Option<PresetName>,
-) -> Result<(Config, SecurityTable), Failure> {
+    preset: Option<C::Preset>,
+) -> Result<(C, SecurityTable), Failure> {
     let usage = |e: &dyn std::fmt::Display| {
         let line = e.to_string().trim().replace('\n', " ");
         Failure::usage(
@@ -112,7 +147,7 @@ pub(crate) fn parse(
     let mut file: serde_json::Map<String, Value> =
         toml::from_str(text).map_err(|e| usage(&e.message()))?;
     let named = match file.remove("preset") {
-        None => Preset::default(),
+        None => C::Preset::default(),
         Some(value) => serde_json::from_value(value).map_err(|e| usage(&format!("preset: {e}")))?,
     };
     let security = match file.remove("security") {
@@ -121,7 +156,7 @@ pub(crate) fn parse(
             serde_json::from_value(value).map_err(|e| usage(&format!("[security]: {e}")))?
         }
     };
-    for (name, instead) in REMOVED {
+    for (name, instead) in C::REMOVED {
         if file.contains_key(*name) {
             return Err(usage(&format!(
                 "`{name}` is no longer a setting: {instead}"
@@ -129,7 +164,7 @@ pub(crate) fn parse(
         }
     }
     // The command line has precedence over the file.
-    let base = Config::preset(preset.map_or(named, Preset::from));
+    let base = C::of(preset.unwrap_or(named));
     let mut merged = serde_json::to_value(base).unwrap_or_default();
     if let Some(fields) = merged.as_object_mut() {
         fields.extend(file);
@@ -150,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_file_changes_a_preset() {
-        let (config, security) = parse(
+        let (config, security): (Config, _) = parse(
             "preset = \"local\"\nnum_probed_silos = 5\ni_am_alive_period = \"3s\"\n",
             None,
         )
@@ -164,14 +199,14 @@ mod tests {
             config.probe_period,
             Config::preset(Preset::Local).probe_period
         );
-        let (config, _) = parse("preset = \"local\"", Some(PresetName::Wan)).unwrap();
+        let (config, _): (Config, _) = parse("preset = \"local\"", Some(Preset::Wan)).unwrap();
         assert_eq!(config, Config::preset(Preset::Wan));
     }
 
     #[test]
     fn probes_have_a_period_and_a_failure_window() {
         let text = "failure_window = \"9s\"\nprobe_period = \"2s\"";
-        let (config, _) = parse(text, None).unwrap();
+        let (config, _): (Config, _) = parse(text, None).unwrap();
         assert_eq!(
             (
                 config.failure_window,
@@ -185,7 +220,7 @@ mod tests {
             )
         );
         for (name, _) in REMOVED {
-            let error = parse(&format!("{name} = \"1s\""), None).unwrap_err();
+            let error = parse::<Config>(&format!("{name} = \"1s\""), None).unwrap_err();
             let error = error.message;
             assert!(
                 error.contains(name) && error.contains("`failure_window`"),
@@ -206,7 +241,7 @@ mod tests {
             ("\"a\\nb\\u001b[31m\" = 1", "a"),
             (&format!("{} = 1", "a".repeat(5000)), "aaa"),
         ] {
-            let error = parse(text, None).unwrap_err().message;
+            let error = parse::<Config>(text, None).unwrap_err().message;
             assert!(error.contains(why) && error.len() < 1000, "{error}");
             assert!(!error.chars().any(char::is_control), "{error}");
         }

@@ -1,15 +1,16 @@
-//! Silos as child processes of this program: starts them, reads their events, kills them.
+//! Silos, or members without a table, as child processes of this program: starts them, reads their
+//! events, kills them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::config_file::PresetName;
 use crate::exit::{Exit, Failure};
 
 /// A line of `silo --json`, as far as the demo needs it.
@@ -40,20 +41,20 @@ pub(crate) struct Member {
 }
 
 /// Output of a child.
-pub(crate) enum Output {
-    Event(usize, Event),
+pub(crate) enum Output<E> {
+    Event(usize, E),
     /// The child ended; its last line on standard error.
     Ended(usize, String),
 }
 
-/// The children.
-pub(crate) struct Fleet {
+/// The children, which write lines that mean events.
+pub(crate) struct Fleet<E> {
     children: BTreeMap<usize, Child>,
-    sender: mpsc::UnboundedSender<Output>,
-    pub output: mpsc::UnboundedReceiver<Output>,
+    sender: mpsc::UnboundedSender<Output<E>>,
+    pub output: mpsc::UnboundedReceiver<Output<E>>,
 }
 
-impl Fleet {
+impl<E: DeserializeOwned + Send + 'static> Fleet<E> {
     pub fn new() -> Self {
         let (sender, output) = mpsc::unbounded_channel();
         Self {
@@ -63,36 +64,22 @@ impl Fleet {
         }
     }
 
-    /// Starts a silo on any free port. It ends when this process ends, however that happens,
-    /// because its standard input closes.
+    /// Starts a command of this program with `--json`. It ends when this process ends, however that
+    /// happens, because its standard input closes.
     pub fn start(
         &mut self,
         index: usize,
-        table: &str,
+        command: &str,
+        args: &[&str],
         folder: &Path,
-        preset: PresetName,
     ) -> Result<(), Failure> {
         let cannot =
             |e: std::io::Error| Failure::new(Exit::Failed, format!("cannot start a silo: {e}"));
+        let name = command;
         let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
         command
-            .args([
-                "silo",
-                "--json",
-                "--exit-with-stdin",
-                "--cluster",
-                "demo",
-                "--listen",
-                "127.0.0.1:0",
-                "--table",
-                table,
-            ])
-            .args([
-                "--preset",
-                preset.as_str(),
-                "--name",
-                &format!("silo-{}", index + 1),
-            ])
+            .args([name, "--json", "--exit-with-stdin"])
+            .args(args)
             .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

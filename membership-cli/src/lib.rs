@@ -53,7 +53,7 @@ pub mod fuzzing {
     /// # Errors
     /// The text that the program shows after the name of the file.
     pub fn config(text: &str) -> Result<Config, String> {
-        let parsed = crate::config_file::parse(text, None);
+        let parsed = crate::config_file::parse::<Config>(text, None);
         parsed.map(|(config, _)| config).map_err(|f| f.message)
     }
 }

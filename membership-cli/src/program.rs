@@ -24,15 +24,22 @@ pub(crate) fn program() -> clap::Command {
     let program = Cli::command().after_help(Exit::table());
     program.mut_subcommands(|command| match command.get_name() {
         "silo" | "dashboard" => command.mut_args(with_variable),
+        // The questions to members have options of how members talk.
+        "gossip" => command
+            .mut_args(with_variable)
+            .mut_subcommands(|ask| ask.mut_args(talks)),
         // How silos talk is the same for all programs that talk with them.
-        _ => command.mut_args(|arg| match arg.get_long() {
-            Some(
-                "secret-file" | "tls-ca" | "tls-cert" | "tls-key" | "tls-bind" | "tls-optional",
-            )
-            | Some("insecure") => with_variable(arg),
-            _ => arg,
-        }),
+        _ => command.mut_args(talks),
     })
+}
+
+/// Gives an option of how silos talk its variable.
+fn talks(arg: Arg) -> Arg {
+    match arg.get_long() {
+        Some("secret-file" | "tls-ca" | "tls-cert" | "tls-key" | "tls-bind" | "tls-optional")
+        | Some("insecure") => with_variable(arg),
+        _ => arg,
+    }
 }
 
 /// Each option of a silo and of a dashboard may stand in the environment as well: `--gateway-port` as

@@ -76,6 +76,13 @@ impl SecurityArgs {
     }
 }
 
+/// What protects connections whose other end is a member without a table, from the command line
+/// alone.
+#[cfg(feature = "gossip")]
+pub(crate) fn without_table(args: SecurityArgs) -> Result<Security, Failure> {
+    SecurityTable::default().with(args)
+}
+
 impl SecurityTable {
     /// Reads the files that are named.
     pub(crate) fn with(self, args: SecurityArgs) -> Result<Security, Failure> {

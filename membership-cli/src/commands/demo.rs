@@ -27,6 +27,11 @@ pub(crate) struct Args {
     /// How fast they are: local detects a crash within seconds, lan is for production
     #[arg(long, default_value = "local")]
     preset: PresetName,
+    /// Members without any store, which agree by gossip, instead of silos with a table; ends within
+    /// half a minute
+    #[cfg(feature = "gossip")]
+    #[arg(long, conflicts_with = "preset")]
+    gossip: bool,
     /// JSON, one object per line
     #[arg(long)]
     json: bool,
@@ -42,6 +47,11 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             args.kill,
             count(args.silos.into(), "silo")
         )));
+    }
+    #[cfg(feature = "gossip")]
+    if args.gossip {
+        let (members, kill) = (args.silos.into(), args.kill.into());
+        return super::demo_gossip::run(members, kill, args.json, session).await;
     }
     if !session.has("sqlite") {
         return Err(Failure::usage(format!(
@@ -92,7 +102,7 @@ struct Known {
 }
 
 struct Demo<'a> {
-    fleet: Fleet,
+    fleet: Fleet<Event>,
     out: &'a mut Out,
     silos: BTreeMap<usize, Known>,
     killed: BTreeSet<usize>,
@@ -119,7 +129,16 @@ impl Demo<'_> {
         self.event(json!({"event": "starting", "silos": silos, "folder": folder}));
         for index in 0..silos {
             self.silos.insert(index, Known::default());
-            self.fleet.start(index, table, folder, args.preset)?;
+            let name = format!("silo-{}", index + 1);
+            let options = [
+                ["--cluster", "demo"],
+                ["--listen", "127.0.0.1:0"],
+                ["--table", table],
+                ["--preset", args.preset.as_str()],
+                ["--name", &name],
+            ];
+            self.fleet
+                .start(index, "silo", options.as_flattened(), folder)?;
         }
         self.until(|demo| demo.silos.values().all(|known| known.active() == silos))
             .await?;

@@ -17,8 +17,12 @@ mod conformance;
 mod dashboard;
 mod delete;
 mod demo;
+#[cfg(feature = "gossip")]
+mod demo_gossip;
 mod doctor;
 mod evict;
+#[cfg(feature = "gossip")]
+mod gossip;
 mod history;
 mod man;
 mod schema;
@@ -35,6 +39,8 @@ mod why;
 pub(crate) enum Command {
     Demo(demo::Args),
     Silo(Box<silo::Args>),
+    #[cfg(feature = "gossip")]
+    Gossip(Box<gossip::Args>),
     Status(status::Args),
     Watch(watch::Args),
     Top(top::Args),
@@ -63,6 +69,8 @@ impl Command {
         match self {
             Self::Demo(args) => demo::run(args, session).await,
             Self::Silo(args) => silo::run(*args, session).await,
+            #[cfg(feature = "gossip")]
+            Self::Gossip(args) => gossip::run(*args, session).await,
             Self::Status(args) => status::run(args, session).await,
             Self::Watch(args) => watch::run(args, session).await,
             Self::Top(args) => top::run(args, session).await,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use membership::protocol::{JoinError, Termination};
 use membership::transport::TransportError;
-use membership::{EventKind, Events, Silo, SiloBuilder, StartError};
+use membership::{Config, EventKind, Events, Preset, Silo, SiloBuilder, StartError};
 
 use super::silo_report::Report;
 use crate::config_file::{self, PresetName};
@@ -72,7 +72,7 @@ const QUICK_TIMEOUT: Duration = Duration::from_millis(20);
 /// How often lines are written that wait for time to pass.
 const TICK: Duration = Duration::from_secs(1);
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write key=value".to_owned()),
@@ -80,7 +80,8 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
-    let (config, security) = config_file::load(args.preset, args.config.as_deref())?;
+    let (config, security) =
+        config_file::load::<Config>(args.preset.map(Preset::from), args.config.as_deref())?;
     let leave_timeout = config.leave_timeout;
     log(args.json);
     raise_open_files();
@@ -132,7 +133,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
 
 /// Raises the soft limit on open files to the hard limit; if that fails, the limit stays. A joining
 /// silo has two to three sockets per member, in a large cluster more than the usual limit of 1,024.
-fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
     let _ = setrlimit(
@@ -146,10 +147,10 @@ fn raise_open_files() {
 
 /// Logs warnings to standard error, or what `RUST_LOG` says. What is printed as text for people is not
 /// logged a second time.
-fn log(json: bool) {
+pub(crate) fn log(json: bool) {
     let usual = match json {
         true => "warn",
-        false => "warn,membership::silo::events=off",
+        false => "warn,membership::silo::events=off,membership::gossip::events=off",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
