@@ -218,6 +218,23 @@ async fn a_tool_sees_and_changes_a_cluster() {
     drop(lonely);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_others_ask_to_leave_has_the_time_for_leaving() {
+    let points = free(2);
+    let mut config = quick();
+    config.leave_timeout = Duration::from_secs(2);
+    let builders = points.iter().map(|at| plain(*at).config(config.clone()));
+    let members = joined(builders.collect(), &points).await;
+    agree(&members, 2).await;
+    let mut tool = Inspector::new(cluster(), Security::none()).await.unwrap();
+    let leaver = members[1].me();
+    tool.leave(points[0], leaver, PATIENCE).await.unwrap();
+    // Its application does nothing about it.
+    let end = members[1].terminated().await;
+    assert_eq!(end, Termination::LeaveTimedOut);
+    agree(&members[..1], 1).await;
+}
+
 /// Waits for the reason why a contact point does not answer.
 async fn contact_failed(builder: MemberBuilder, points: Vec<SocketAddr>) -> String {
     let mut events = builder.events();

@@ -67,6 +67,8 @@ pub(super) struct Driver {
     lag: Lag,
     helpers: JoinSet<()>,
     contact_points: BTreeSet<SocketAddr>,
+    /// Its own view says that it leaves.
+    is_leaving: bool,
     /// The transport has not been told of the newest members.
     members_changed: bool,
     effects: Vec<Effect>,
@@ -111,6 +113,7 @@ impl Driver {
             lag,
             helpers,
             contact_points: BTreeSet::new(),
+            is_leaving: false,
             members_changed: false,
             effects: Vec::new(),
             end: None,
@@ -118,6 +121,11 @@ impl Driver {
         while driver.end.is_none() {
             if let Some(input) = driver.next().await {
                 driver.take(input);
+            }
+            // Others asked: from now on the time for leaving counts.
+            if driver.is_leaving && driver.asked == Stage::Running {
+                driver.asked = Stage::Leave;
+                driver.take(Input::Command(Command::Leave));
             }
         }
         driver.close().await;
@@ -257,6 +265,8 @@ impl Driver {
             },
             Effect::Publish(view) => {
                 let now = self.clock.mono();
+                let status = view.status(&view.me());
+                self.is_leaving |= status.is_some_and(|s| s >= MemberStatus::Leaving);
                 self.members_changed = true;
                 self.report.view(&view, now);
                 self.publisher.publish(*view, now);
