@@ -26,7 +26,7 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
         .collect()
 }
 
-const IN_MEMORY: [(&str, Reason); 29] = [
+const IN_MEMORY: [(&str, Reason); 30] = [
     ("dropped_before_the_request_arrives", Reason::InMemory),
     ("dropped_before_the_answer_arrives", Reason::InMemory),
     ("many_dropped_at_once", Reason::InMemory),
@@ -74,6 +74,7 @@ const IN_MEMORY: [(&str, Reason); 29] = [
     ),
     ("a_restart_loses_nothing", Reason::InMemory),
     ("a_deposed_leader_is_not_believed", Reason::InMemory),
+    ("a_store_made_anew_is_reported", Reason::InMemory),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -62,6 +62,7 @@ async fn a_table_without_a_bug_passes() {
             "frozen_leaders_lose_nothing",
             "a_killed_client_leaves_a_whole_table",
             "a_deposed_leader_is_not_believed",
+            "a_store_made_anew_is_reported",
         ]
     );
 }
@@ -320,6 +321,7 @@ async fn a_networked_table_without_a_flaw_passes() {
             "frozen_leaders_lose_nothing",
             "a_killed_client_leaves_a_whole_table",
             "a_deposed_leader_is_not_believed",
+            "a_store_made_anew_is_reported",
         ]
     );
     assert_eq!(report.round_trips().unwrap().commit, Some(1));
