@@ -115,7 +115,7 @@ fn last() -> Vec<Share> {
         plain("library", LIBRARY, 25),
         Share {
             server: Some(Kind::Redis),
-            ..plain("program", PROGRAM, 40)
+            ..plain("program", PROGRAM, 70)
         },
     ]
 }
@@ -124,7 +124,7 @@ fn last() -> Vec<Share> {
 /// connection strings with all stores and of HTTP.
 pub const LIBRARY: &str = "silo-membership";
 
-/// The library's test of connection strings, and those of its features `http` and `gossip`.
+/// The library's test of connection strings, and those of its features `http` and `gossip`; the latter is one of the program, too.
 const CONNECT: &str = "connect";
 const HTTP: &str = "http";
 const GOSSIP: &str = "gossip";
@@ -162,7 +162,7 @@ pub const BY_DEFAULT: &[&str] = &[
 pub fn is_chosen(package: &str, target: &str) -> bool {
     match package {
         LIBRARY => [CONNECT, HTTP, GOSSIP].contains(&target),
-        PROGRAM => [STORES, SUITE, COMMANDS].contains(&target),
+        PROGRAM => [STORES, SUITE, COMMANDS, GOSSIP].contains(&target),
         package => shares().iter().any(|share| share.package == package),
     }
 }
@@ -194,7 +194,7 @@ pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Share> 
         let module = test.split("::").next().unwrap_or_default();
         let name = match target {
             STORES => module,
-            SUITE => "program",
+            SUITE | GOSSIP => "program",
             // Its unit tests, which a plain `cargo test` does not compile.
             UNITS if module == SUITE => "program",
             COMMANDS if WITH_ALL_STORES.contains(&test) => "program",
