@@ -20,6 +20,7 @@ const LIBRARY: &str = "silo-membership";
 const NO_STORES: &[&str] = &[
     "default",
     "fuzzing",
+    "gossip",
     "http",
     "memory",
     "metrics",
