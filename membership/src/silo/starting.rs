@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use membership_core::protocol::Termination;
-use membership_core::{ClusterName, SiloStatus};
+use membership_core::{ClusterName, ClusterView, SiloAddress, SiloStatus};
 use tokio::sync::{mpsc, watch};
 
 use super::handle::{Inner, Silo};
@@ -33,8 +33,9 @@ impl Starting {
                     .await
                     .ok()
                     .and_then(|s| s.me)?;
+                // The state is published before the view: a caller must find itself in the first view that it sees.
                 let first = view
-                    .wait_for(Option::is_some)
+                    .wait_for(|v| v.as_ref().is_some_and(|v| is_active(v, &me)))
                     .await
                     .ok()
                     .and_then(|v| v.clone())?;
@@ -72,42 +73,79 @@ impl Starting {
     }
 }
 
+fn is_active(view: &ClusterView, me: &SiloAddress) -> bool {
+    view.get(me)
+        .is_some_and(|silo| silo.status == SiloStatus::Active)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use membership_core::{
-        ClusterView, MonoTime, Rows, SharedSettings, SiloAddress, Snapshot, TableId, VersionRow,
+        InstanceId, MembershipEntry, MonoTime, Row, Rows, SharedSettings, Snapshot, TableId,
+        VersionRow, WallTime,
     };
 
     use super::super::error::RequestError;
     use super::super::events::EventSender;
-    use super::super::state;
+    use super::super::state::{self, Publisher};
     use super::*;
+
+    fn me() -> SiloAddress {
+        SiloAddress::new([127, 0, 0, 1].into(), 1, 1)
+    }
+
+    /// A view with this silo's row.
+    fn view(status: SiloStatus) -> ClusterView {
+        let mut entry = MembershipEntry::new(me(), InstanceId::new(1), WallTime::default());
+        entry.status = status;
+        let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let token = row.token(&[]);
+        ClusterView::new(Snapshot::new(
+            token,
+            Arc::new(row),
+            Rows::from_iter([Row::encode(entry)]),
+        ))
+    }
+
+    fn says_active(publisher: &Publisher) {
+        publisher.change(|state| {
+            state.status = SiloStatus::Active;
+            state.me = Some(me());
+        });
+    }
+
+    fn starting(subscriber: Subscriber, requests: mpsc::Sender<Request>) -> Starting {
+        Starting {
+            subscriber,
+            requests,
+            stage: watch::channel(Stage::Running).0,
+            cluster: "test".parse().unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silo_that_has_started_finds_itself_in_its_view() {
+        let (mut publisher, subscriber) = state::channel(EventSender::new());
+        let (requests, _queue) = mpsc::channel(4);
+        publisher.publish(view(SiloStatus::Joining), MonoTime::ZERO);
+        let mut started = tokio::spawn(starting(subscriber, requests).active());
+        says_active(&publisher);
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut started).await;
+        assert!(early.is_err(), "started with a view in which it is Joining");
+        publisher.publish(view(SiloStatus::Active), MonoTime::ZERO);
+        let silo = started.await.unwrap().unwrap();
+        assert_eq!(silo.view().owner("key").unwrap().address, me());
+    }
 
     #[tokio::test]
     async fn a_request_that_is_never_handled_ends_with_the_silo() {
         let (mut publisher, subscriber) = state::channel(EventSender::new());
         let (requests, queue) = mpsc::channel(4);
-        let (stage, _stages) = watch::channel(Stage::Running);
-        publisher.change(|state| {
-            state.status = SiloStatus::Active;
-            state.me = Some(SiloAddress::new([127, 0, 0, 1].into(), 1, 1));
-        });
-        let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-        let token = row.token(&[]);
-        publisher.publish(
-            ClusterView::new(Snapshot::new(token, Arc::new(row), Rows::new())),
-            MonoTime::ZERO,
-        );
-        let cluster = "test".parse().unwrap();
-        let silo = Starting {
-            subscriber,
-            requests,
-            stage,
-            cluster,
-        }
-        .active()
-        .await
-        .unwrap();
+        says_active(&publisher);
+        publisher.publish(view(SiloStatus::Active), MonoTime::ZERO);
+        let silo = starting(subscriber, requests).active().await.unwrap();
         let asking = tokio::spawn({
             let silo = silo.clone();
             async move { silo.refresh(None).await }
