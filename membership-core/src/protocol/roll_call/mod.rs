@@ -76,6 +76,8 @@ pub(crate) struct RollCall {
 #[derive(Debug, Default)]
 struct Held {
     until: Option<MonoTime>,
+    /// How long after the others this silo may call.
+    spread: Duration,
     /// The losses in the last view: a view in which silos have died shortens the wait.
     losses: u64,
     /// When each caller began to hold this silo.
@@ -198,17 +200,21 @@ impl RollCall {
         }
     }
 
-    /// Another silo calls: this one waits for the result. One caller can hold it for as long as a
-    /// call may take, and then not for twice that time.
-    pub(crate) fn hold(&mut self, ctx: &Ctx, caller: SiloAddress, wait: Duration) {
+    /// Another silo calls: this one waits for the result, and a little longer, each silo for a time
+    /// of its own: those who still have suspects then call one after the other. One caller can hold
+    /// it for as long as a call may take, and then not for twice that time.
+    pub(crate) fn hold(&mut self, ctx: &mut Ctx, caller: SiloAddress, wait: Duration) {
         let now = ctx.mono();
         let longest = longest_time(ctx, ctx.probe_timeout());
+        if self.held_until(ctx).is_none() {
+            self.held.spread = turn(ctx);
+        }
         let held = &mut self.held;
         held.callers
             .retain(|_, began| now.since(*began) <= longest * 3);
         let began = *held.callers.entry(caller).or_insert(now);
         if now.since(began) <= longest {
-            held.until = held.until.max(Some(now + wait));
+            held.until = held.until.max(Some(now + wait + held.spread));
         }
     }
 
@@ -221,9 +227,7 @@ impl RollCall {
     /// several commits. Those who still have suspects call one after the other.
     pub(crate) fn follow_losses(&mut self, ctx: &mut Ctx) {
         if self.held.losses != ctx.members.losses && self.held_until(ctx).is_some() {
-            let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
-            let spread = BETWEEN_CALLERS.saturating_mul(silos);
-            let soon = ctx.mono() + ctx.jitter(spread.min(ctx.probe_timeout()));
+            let soon = ctx.mono() + turn(ctx);
             self.held.until = self.held.until.map(|until| until.min(soon));
         }
         self.held.losses = ctx.members.losses;
@@ -249,7 +253,7 @@ impl RollCall {
             let free = ctx
                 .expense
                 .free_at(&ctx.config, self.size, all.min(SAMPLE), all);
-            next.max(free)
+            next.max(free + self.held.spread)
         }
     }
 
@@ -572,6 +576,13 @@ fn longest_hold(ctx: &mut Ctx) -> Duration {
     let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
     let spread = Duration::from_millis(500).saturating_mul(silos.saturating_mul(silos));
     LONGEST_GAP * 2 + ctx.jitter(spread)
+}
+
+/// When this silo may call, of many that may do so from the same moment on.
+fn turn(ctx: &mut Ctx) -> Duration {
+    let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
+    let spread = BETWEEN_CALLERS.saturating_mul(silos);
+    ctx.jitter(spread.min(ctx.probe_timeout()))
 }
 
 /// The longest time that a call takes.
