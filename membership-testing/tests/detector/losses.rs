@@ -50,6 +50,16 @@ fn one_of_five_is_left() {
     for_each(&cases, 0..5, five_crash);
 }
 
+/// In these runs the survivor reads the table at the moment at which its call ends.
+#[test]
+fn a_survivor_votes_when_its_read_has_ended() {
+    for seed in [114, 121, 236] {
+        for how in [Crash::Processes, Crash::Machines] {
+            five_crash(seed, (how, 1, 0)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn nobody_is_left_and_others_start() {
     let cases = [(Crash::Processes, 0, 5), (Crash::Machines, 0, 5)];

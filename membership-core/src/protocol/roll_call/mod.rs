@@ -519,7 +519,11 @@ impl RollCall {
                         }
                     }
                 }
-                Judgement::Lost => verdicts.push(running.verdict(ctx, *silo, tally, with)),
+                Judgement::Lost => {
+                    // Its challenge counts until the vote is written.
+                    self.outnumbered |= !with.majority(ctx, silo, with_me(), true, sample);
+                    verdicts.push(running.verdict(ctx, *silo, tally, with));
+                }
                 Judgement::Open | Judgement::Kept => {
                     kept.insert(*silo, tally.asked);
                     if !with.majority(ctx, silo, with_me(), true, sample) {

@@ -333,3 +333,12 @@ fn challenged_silos_that_write_no_heartbeats_need_no_majority_but_count_in_it() 
     c.challenged = silos([8, 9]);
     assert_eq!(c.lost([8, 9]), silos([8]));
 }
+
+/// The vote may have to wait for the table, and what is no longer waited for cannot be voted out.
+#[test]
+fn a_challenge_counts_until_the_vote_is_written() {
+    let mut c = Calling::new(5).crash(2..=5);
+    c.challenged = silos(2..=5);
+    assert_eq!(c.lost(2..=5), silos(2..=5));
+    assert!(c.roll_call.is_outnumbered());
+}
