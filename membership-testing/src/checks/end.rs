@@ -79,7 +79,8 @@ impl Silence {
     }
 
     /// Whether a process has been Active for longer than a failed join may need to take its row
-    /// back. It may know that only by the words of others, while it does not reach the table.
+    /// back. It may know that only by the words of others, while it does not reach the table; if that
+    /// then turns out to be another one, nothing can confirm it any more.
     fn has_joined(&self, process: ProcessId, truth: &GroundTruth) -> bool {
         let lately = truth.now.saturating_sub(truth.longest(TAKE_BACK));
         let stood_still = truth.record(process).is_none_or(|l| {
@@ -89,6 +90,7 @@ impl Silence {
             l.paused.overlaps(lately) || l.held.overlaps(lately) || away
         });
         !stood_still
+            && !self.detached.contains(&process)
             && self
                 .active
                 .get(&process)

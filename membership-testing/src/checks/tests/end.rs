@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::super::*;
 use super::stage::*;
 use crate::fake::tampered_cluster;
-use membership_core::protocol::{Destination, JoinError, Notice, Termination};
+use membership_core::protocol::{Destination, JoinError, Notice, TableState, Termination};
 use membership_core::{
-    ClusterKey, CommitOutcome, Conflict, InstanceId, SharedSettings, TableId, WallTime,
+    ClusterKey, CommitOutcome, Conflict, Discontinuity, InstanceId, SharedSettings, TableId,
+    WallTime,
 };
 
 #[test]
@@ -254,6 +255,13 @@ fn p4_detects_an_active_silo_that_stops_because_its_join_failed() {
     look(&stage, &mut told, &tell).unwrap();
     let found = look(&stage, &mut told, &given_up).unwrap_err();
     assert!(found.contains("was told that it is Active"));
+    // Only others said that it is Active, and then the table was restored from a backup.
+    let mut detached = check.clone();
+    let changed = Effect::Tell(Notice::Table(TableState::Changed(
+        Discontinuity::RolledBack,
+    )));
+    look(&stage, &mut detached, &changed).unwrap();
+    look(&stage, &mut detached, &failed).unwrap();
     stage.truth.records[1].paused.set(true, stage.truth.now);
     look(&stage, &mut check, &failed).unwrap();
 }
