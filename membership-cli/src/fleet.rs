@@ -1,7 +1,7 @@
 //! Silos, or members without a table, as child processes of this program: starts them, reads their
 //! events, kills them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -41,7 +41,7 @@ pub(crate) struct Member {
 }
 
 /// Output of a child.
-pub(crate) enum Output<E> {
+enum Output<E> {
     Event(usize, E),
     /// The child ended; its last line on standard error.
     Ended(usize, String),
@@ -49,16 +49,21 @@ pub(crate) enum Output<E> {
 
 /// The children, which write lines that mean events.
 pub(crate) struct Fleet<E> {
+    /// What a child is called: `silo` or `member`.
+    word: &'static str,
     children: BTreeMap<usize, Child>,
+    killed: BTreeSet<usize>,
     sender: mpsc::UnboundedSender<Output<E>>,
-    pub output: mpsc::UnboundedReceiver<Output<E>>,
+    output: mpsc::UnboundedReceiver<Output<E>>,
 }
 
 impl<E: DeserializeOwned + Send + 'static> Fleet<E> {
-    pub fn new() -> Self {
+    pub fn new(word: &'static str) -> Self {
         let (sender, output) = mpsc::unbounded_channel();
         Self {
+            word,
             children: BTreeMap::new(),
+            killed: BTreeSet::new(),
             sender,
             output,
         }
@@ -73,8 +78,9 @@ impl<E: DeserializeOwned + Send + 'static> Fleet<E> {
         args: &[&str],
         folder: &Path,
     ) -> Result<(), Failure> {
+        let word = self.word;
         let cannot =
-            |e: std::io::Error| Failure::new(Exit::Failed, format!("cannot start a silo: {e}"));
+            |e: std::io::Error| Failure::new(Exit::Failed, format!("cannot start a {word}: {e}"));
         let name = command;
         let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
         command
@@ -90,7 +96,8 @@ impl<E: DeserializeOwned + Send + 'static> Fleet<E> {
         command.process_group(0);
         let mut child = command.spawn().map_err(cannot)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(Failure::new(Exit::Failed, "cannot start a silo: no pipes"));
+            let what = format!("cannot start a {word}: no pipes");
+            return Err(Failure::new(Exit::Failed, what));
         };
         let sender = self.sender.clone();
         tokio::spawn(async move {
@@ -107,8 +114,36 @@ impl<E: DeserializeOwned + Send + 'static> Fleet<E> {
         Ok(())
     }
 
+    /// The name of a child.
+    pub fn name(&self, index: usize) -> String {
+        format!("{}-{}", self.word, index + 1)
+    }
+
+    /// The next event, and whose it is. Cancel safe.
+    ///
+    /// # Errors
+    /// A child ended that was not killed, or none is left.
+    pub async fn next(&mut self) -> Result<(usize, E), Failure> {
+        loop {
+            let why = match self.output.recv().await {
+                Some(Output::Event(index, event)) => return Ok((index, event)),
+                Some(Output::Ended(index, _)) if self.was_killed(index) => continue,
+                Some(Output::Ended(index, line)) => {
+                    let line = line.strip_prefix("error: ").unwrap_or(&line);
+                    format!("{} ended by itself: {line}", self.name(index))
+                }
+                None => format!("no {} is left", self.word),
+            };
+            return Err(Failure::new(Exit::Failed, why));
+        }
+    }
+
+    pub fn was_killed(&self, index: usize) -> bool {
+        self.killed.contains(&index)
+    }
+
     /// Sends SIGKILL and waits until the child is gone.
-    pub async fn kill(&mut self, index: usize) {
+    async fn kill(&mut self, index: usize) {
         if let Some(mut child) = self.children.remove(&index) {
             let _ = child.kill().await;
         }
@@ -116,6 +151,7 @@ impl<E: DeserializeOwned + Send + 'static> Fleet<E> {
 
     /// Kills all of these at the same time.
     pub async fn kill_many(&mut self, indices: &[usize]) {
+        self.killed.extend(indices);
         for index in indices {
             if let Some(child) = self.children.get_mut(index) {
                 let _ = child.start_kill();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::config_file::PresetName;
 use crate::events;
 use crate::exit::{Exit, Failure, install};
-use crate::fleet::{Event, Fleet, Member, Output};
+use crate::fleet::{Event, Fleet, Member};
 use crate::out::{Out, Paint};
 use crate::session::Session;
 use crate::stop::Stops;
@@ -66,10 +66,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         .tempdir()
         .map_err(cannot)?;
     let mut demo = Demo {
-        fleet: Fleet::new(),
+        fleet: Fleet::new("silo"),
         out: &mut session.out,
         silos: BTreeMap::new(),
-        killed: BTreeSet::new(),
         shown: None,
         began: Instant::now(),
         json: args.json,
@@ -105,7 +104,6 @@ struct Demo<'a> {
     fleet: Fleet<Event>,
     out: &'a mut Out,
     silos: BTreeMap<usize, Known>,
-    killed: BTreeSet<usize>,
     /// The newest view that was shown.
     shown: Option<(u64, Vec<Member>)>,
     began: Instant,
@@ -129,7 +127,7 @@ impl Demo<'_> {
         self.event(json!({"event": "starting", "silos": silos, "folder": folder}));
         for index in 0..silos {
             self.silos.insert(index, Known::default());
-            let name = format!("silo-{}", index + 1);
+            let name = self.fleet.name(index);
             let options = [
                 ["--cluster", "demo"],
                 ["--listen", "127.0.0.1:0"],
@@ -150,7 +148,6 @@ impl Demo<'_> {
 
         // The last ones; the leader, which is among the first, goes only if no other is left.
         let victims: Vec<usize> = (silos - kill..silos).collect();
-        self.killed.extend(&victims);
         let names: Vec<String> = victims
             .iter()
             .filter_map(|i| self.silos.get(i)?.address.clone())
@@ -195,20 +192,8 @@ impl Demo<'_> {
     /// Takes output of the silos until `done`.
     async fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
         while !done(self) {
-            let Some(output) = self.fleet.output.recv().await else {
-                return Err(Failure::new(Exit::Failed, "no silo is left"));
-            };
-            match output {
-                Output::Event(index, event) => self.on_event(index, event)?,
-                Output::Ended(index, _) if self.killed.contains(&index) => {}
-                Output::Ended(index, line) => {
-                    let line = line.strip_prefix("error: ").unwrap_or(&line);
-                    return Err(Failure::new(
-                        Exit::Failed,
-                        format!("silo-{} ended by itself: {line}", index + 1),
-                    ));
-                }
-            }
+            let (index, event) = self.fleet.next().await?;
+            self.on_event(index, event)?;
         }
         Ok(())
     }
@@ -231,10 +216,10 @@ impl Demo<'_> {
                     known.view = Some((version, digest, members));
                 }
             }
-            Event::Terminated { cause } if !self.killed.contains(&index) => {
+            Event::Terminated { cause } if !self.fleet.was_killed(index) => {
                 return Err(Failure::new(
                     Exit::Failed,
-                    format!("silo-{} stopped: {cause}", index + 1),
+                    format!("{} stopped: {cause}", self.fleet.name(index)),
                 ));
             }
             _ => {}

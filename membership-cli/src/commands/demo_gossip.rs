@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::clock;
 use crate::events;
 use crate::exit::{Exit, Failure};
-use crate::fleet::{Fleet, Output};
+use crate::fleet::Fleet;
 use crate::out::{Out, Paint};
 use crate::session::Session;
 use crate::stop::Stops;
@@ -103,10 +103,9 @@ pub(super) async fn run(
         .tempdir()
         .map_err(cannot)?;
     let mut demo = Demo {
-        fleet: Fleet::new(),
+        fleet: Fleet::new("member"),
         out: &mut session.out,
         members: BTreeMap::new(),
-        killed: BTreeSet::new(),
         shown: BTreeMap::new(),
         began: Instant::now(),
         json,
@@ -133,7 +132,6 @@ struct Demo<'a> {
     fleet: Fleet<Event>,
     out: &'a mut Out,
     members: BTreeMap<usize, Known>,
-    killed: BTreeSet<usize>,
     /// What was said of each member last.
     shown: BTreeMap<String, (String, bool)>,
     began: Instant,
@@ -171,7 +169,6 @@ impl Demo<'_> {
 
         // The last ones; the leader has the lowest address.
         let victims: Vec<usize> = (members - kill..members).collect();
-        self.killed.extend(&victims);
         let names: Vec<String> = victims
             .iter()
             .filter_map(|index| self.members.remove(index)?.address)
@@ -202,7 +199,7 @@ impl Demo<'_> {
         places: &[SocketAddr],
         folder: &Path,
     ) -> Result<(), Failure> {
-        let (at, name) = (at.to_string(), format!("member-{}", index + 1));
+        let (at, name) = (at.to_string(), self.fleet.name(index));
         let mut options = vec![
             ["--cluster", "demo"],
             ["--listen", &at],
@@ -223,20 +220,8 @@ impl Demo<'_> {
     /// Takes output of the members until `done`.
     async fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
         while !done(self) {
-            let Some(output) = self.fleet.output.recv().await else {
-                return Err(Failure::new(Exit::Failed, "no member is left"));
-            };
-            match output {
-                Output::Event(index, event) => self.on_event(index, event)?,
-                Output::Ended(index, _) if self.killed.contains(&index) => {}
-                Output::Ended(index, line) => {
-                    let line = line.strip_prefix("error: ").unwrap_or(&line);
-                    return Err(Failure::new(
-                        Exit::Failed,
-                        format!("member-{} ended by itself: {line}", index + 1),
-                    ));
-                }
-            }
+            let (index, event) = self.fleet.next().await?;
+            self.on_event(index, event)?;
         }
         Ok(())
     }
@@ -261,10 +246,10 @@ impl Demo<'_> {
                 (known.leader, known.members) = (leader, members.clone());
                 self.show(&members);
             }
-            Event::Terminated { cause } if !self.killed.contains(&index) => {
+            Event::Terminated { cause } if !self.fleet.was_killed(index) => {
                 return Err(Failure::new(
                     Exit::Failed,
-                    format!("member-{} stopped: {cause}", index + 1),
+                    format!("{} stopped: {cause}", self.fleet.name(index)),
                 ));
             }
             _ => {}
