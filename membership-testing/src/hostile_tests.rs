@@ -5,11 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use membership_core::protocol::{Effect, Input, Message, Protocol, Setup};
-use membership_core::{
-    ClusterView, CommitId, CommitRequest, MonoTime, Now, SiloAddress, SiloStatus,
-};
+use membership_core::{ClusterView, CommitId, CommitRequest, Now, SiloStatus};
 
-use crate::machine::Machine;
+use crate::machine::{Altered, Machine};
 use crate::{Cluster, Violation};
 
 /// How a silo is too trusting.
@@ -21,19 +19,14 @@ enum Believes {
     Deaths,
 }
 
-struct Trusting {
-    protocol: Protocol,
-    believes: Believes,
-}
-
-impl Machine for Trusting {
-    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+fn trusting(protocol: Protocol, believes: Believes) -> impl Machine {
+    Altered::new(protocol, move |protocol, now, input, effects| {
         if let Input::Message { body, .. } = &input
-            && self.protocol.status() == SiloStatus::Active
+            && protocol.status() == SiloStatus::Active
         {
-            match (self.believes, &**body) {
+            match (believes, &**body) {
                 (Believes::Views, Message::Delta(delta)) => {
-                    let view = self.protocol.view().map(ClusterView::snapshot);
+                    let view = protocol.view().map(ClusterView::snapshot);
                     if let Ok(snapshot) = delta.resolve(view) {
                         effects.push(Effect::Publish(ClusterView::new(snapshot)));
                     }
@@ -45,30 +38,15 @@ impl Machine for Trusting {
                 _ => {}
             }
         }
-        self.protocol.handle(now, input, effects);
-    }
-    fn next_wakeup(&self) -> Option<MonoTime> {
-        self.protocol.next_wakeup()
-    }
-    fn me(&self) -> Option<SiloAddress> {
-        self.protocol.me()
-    }
-    fn status(&self) -> SiloStatus {
-        self.protocol.status()
-    }
-    fn view(&self) -> Option<&ClusterView> {
-        self.protocol.view()
-    }
-    fn confirmed_view(&self) -> Option<&ClusterView> {
-        self.protocol.confirmed_view()
-    }
+        protocol.handle(now, input, effects);
+    })
 }
 
 fn run(believes: Option<Believes>) -> Result<u64, Violation> {
     let machines = move |setup: Setup| -> Box<dyn Machine> {
         let protocol = Protocol::new(setup);
         match believes {
-            Some(believes) => Box::new(Trusting { protocol, believes }),
+            Some(believes) => Box::new(trusting(protocol, believes)),
             None => Box::new(protocol),
         }
     };
@@ -97,29 +75,26 @@ fn a_silo_that_believes_members_alone_is_not() {
     assert!(run(None).unwrap() > 300);
 }
 
-/// A silo that answers nobody, and announces its own removal instead of probing others.
-struct Deserter(Protocol);
-
-impl Deserter {
-    fn removal(&self, now: Now) -> Option<Arc<Message>> {
-        let (me, base) = (self.0.me()?, self.0.confirmed_view()?.snapshot());
-        let id = CommitId::new(now.mono.as_nanos().into());
-        let removed = [me.row_key()];
-        let commit = CommitRequest::new(base.token.clone(), id, None, [], [], removed);
-        let next = ClusterView::new(commit.apply_to(base, commit.next_token(&[])));
-        let delta = next.delta_since(base.version())?;
-        Some(Arc::new(Message::Delta(Box::new(delta))))
-    }
+/// The removal of a silo by its own hand.
+fn removal(protocol: &Protocol, now: Now) -> Option<Arc<Message>> {
+    let (me, base) = (protocol.me()?, protocol.confirmed_view()?.snapshot());
+    let id = CommitId::new(now.mono.as_nanos().into());
+    let removed = [me.row_key()];
+    let commit = CommitRequest::new(base.token.clone(), id, None, [], [], removed);
+    let next = ClusterView::new(commit.apply_to(base, commit.next_token(&[])));
+    let delta = next.delta_since(base.version())?;
+    Some(Arc::new(Message::Delta(Box::new(delta))))
 }
 
-impl Machine for Deserter {
-    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+/// A silo that answers nobody, and announces its own removal instead of probing others.
+fn deserter(protocol: Protocol) -> impl Machine {
+    Altered::new(protocol, |protocol, now, input, effects| {
         let from = effects.len();
-        self.0.handle(now, input, effects);
-        if self.0.status() != SiloStatus::Active {
+        protocol.handle(now, input, effects);
+        if protocol.status() != SiloStatus::Active {
             return;
         }
-        let removal = self.removal(now);
+        let removal = removal(protocol, now);
         let mut rest = effects.split_off(from);
         for effect in &mut rest {
             if let Effect::Send { body, .. } = effect
@@ -135,22 +110,7 @@ impl Machine for Deserter {
             !matches!(effect, Effect::Send { body, .. } if answers(body))
         });
         effects.extend(rest);
-    }
-    fn next_wakeup(&self) -> Option<MonoTime> {
-        self.0.next_wakeup()
-    }
-    fn me(&self) -> Option<SiloAddress> {
-        self.0.me()
-    }
-    fn status(&self) -> SiloStatus {
-        self.0.status()
-    }
-    fn view(&self) -> Option<&ClusterView> {
-        self.0.view()
-    }
-    fn confirmed_view(&self) -> Option<&ClusterView> {
-        self.0.confirmed_view()
-    }
+    })
 }
 
 #[test]
@@ -159,7 +119,7 @@ fn a_member_that_announces_its_own_removal_is_voted_out() {
     let machines = move |setup: Setup| -> Box<dyn Machine> {
         let protocol = Protocol::new(setup);
         match count.fetch_add(1, Ordering::Relaxed) {
-            2 => Box::new(Deserter(protocol)),
+            2 => Box::new(deserter(protocol)),
             _ => Box::new(protocol),
         }
     };

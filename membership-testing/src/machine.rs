@@ -51,6 +51,49 @@ impl Machine for Protocol {
     }
 }
 
+/// A protocol around which a test does something else: a silo that lies, or believes too much.
+pub struct Altered<F> {
+    protocol: Protocol,
+    handle: F,
+}
+
+impl<F: FnMut(&mut Protocol, Now, Input, &mut Vec<Effect>)> Altered<F> {
+    /// `handle` takes the place of [`Protocol::handle`], which it may call.
+    pub fn new(protocol: Protocol, handle: F) -> Self {
+        Self { protocol, handle }
+    }
+}
+
+impl<F: FnMut(&mut Protocol, Now, Input, &mut Vec<Effect>)> Machine for Altered<F> {
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        (self.handle)(&mut self.protocol, now, input, effects);
+    }
+    fn next_wakeup(&self) -> Option<MonoTime> {
+        self.protocol.next_wakeup()
+    }
+    fn me(&self) -> Option<SiloAddress> {
+        self.protocol.me()
+    }
+    fn status(&self) -> SiloStatus {
+        self.protocol.status()
+    }
+    fn view(&self) -> Option<&ClusterView> {
+        self.protocol.view()
+    }
+    fn confirmed_view(&self) -> Option<&ClusterView> {
+        self.protocol.confirmed_view()
+    }
+    fn is_suspended(&self) -> bool {
+        self.protocol.is_suspended()
+    }
+}
+
+impl<F> std::fmt::Debug for Altered<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Altered").finish_non_exhaustive()
+    }
+}
+
 /// Creates the state machine of each process that starts. The default creates [`Protocol`]s; a test
 /// can wrap them.
 pub type MachineFactory = Box<dyn FnMut(Setup) -> Box<dyn Machine>>;
