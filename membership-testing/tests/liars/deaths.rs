@@ -284,3 +284,127 @@ fn one_that_knows_nothing_does_not_hinder() {
     }
     assert!(bad.is_empty(), "{bad:?}");
 }
+
+/// "It failed, and it answered me just now", and when the silence would soon be over: "I reach it after
+/// all". What it says, true for *reached*, and how long after the question.
+fn reaches_it_late(n: usize, says: &'static [(u64, bool)]) -> Option<Duration> {
+    // Who asked, the call, when it was asked, and how many words have been said.
+    let mut calls: Vec<(SiloAddress, u64, MonoTime, usize)> = Vec::new();
+    let mut s = scene(n, &[0], 1, MS(50), move |ctl| {
+        ctl.withhold(|_, m| matches!(m, Message::RollAnswer { .. }));
+        if let Some((from, body)) = ctl.heard.clone()
+            && let Message::RollCall { call, .. } = &*body
+            && !calls.iter().any(|(f, c, ..)| (f, c) == (&from, call))
+        {
+            calls.push((from, *call, ctl.now, 0));
+        }
+        let now = ctl.now;
+        calls.retain(|(.., at, _)| now.since(*at) < S(12));
+        let mut say = Vec::new();
+        for (to, call, began, said) in &mut calls {
+            while let Some((at, reached)) = says.get(*said)
+                && now.since(*began) >= MS(*at)
+            {
+                *said += 1;
+                let finding = match reached {
+                    true => Finding::Reached,
+                    false => failed(0, Some(0)),
+                };
+                say.push((*to, *call, finding));
+            }
+        }
+        for (to, call, finding) in say {
+            let findings = ctl.plan.victims.iter().map(|v| (*v, finding)).collect();
+            let missed = Vec::new();
+            ctl.say(
+                to,
+                Message::RollAnswer {
+                    call,
+                    findings,
+                    missed,
+                },
+            );
+        }
+    });
+    s.start(&[n - 1]);
+    s.crash(&[n - 1]);
+    let took = s.removed(&[n - 1], S(600));
+    println!("{n} silos, 1 crashes, one liar says {says:?}: {took:?}");
+    took
+}
+
+#[test]
+fn one_that_reaches_it_late_does_not_keep_it() {
+    let mut bad = Vec::new();
+    let late: [&'static [(u64, bool)]; 7] = [
+        &[(3_000, true)],
+        &[(4_400, true)],
+        &[(0, false), (4_450, true)],
+        &[(1_000, false), (5_000, true)],
+        &[(1_450, false), (5_900, true)],
+        &[(2_000, false), (5_500, true)],
+        &[(2_900, false), (6_500, true)],
+    ];
+    for n in [4, 5, 9, 20] {
+        for says in late {
+            let took = reaches_it_late(n, says);
+            if took.is_none_or(|t| t > S(120)) {
+                bad.push((n, says, took));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "not removed: {bad:?}");
+}
+
+/// As soon as somebody crashes, liars tell everybody that their calls gave no majority against it, one
+/// liar after the other, and that the next call is a minute away.
+fn tells_no_majority(n: usize, liars: &[usize]) -> Option<Duration> {
+    let mut began = None;
+    let mut s = scene(n, liars, 1, MS(500), move |ctl| {
+        if !ctl.tick {
+            return;
+        }
+        let began = *began.get_or_insert(ctl.now);
+        if ctl.now.since(began) < S(55) * u32::try_from(ctl.which).unwrap() {
+            return;
+        }
+        for to in ctl.others() {
+            let suspects = ctl.plan.victims.clone();
+            ctl.say(
+                to,
+                Message::RollResult {
+                    suspects,
+                    reached: 1_000,
+                    wait: S(3_600),
+                },
+            );
+        }
+    });
+    s.start(&[n - 1]);
+    s.crash(&[n - 1]);
+    let took = s.removed(&[n - 1], S(900));
+    println!(
+        "{n} silos, 1 crashes, {} tell that there is no majority: {took:?}",
+        liars.len()
+    );
+    took
+}
+
+#[test]
+fn those_that_tell_of_no_majority_do_not_keep_it() {
+    let mut bad = Vec::new();
+    for (n, liars) in [
+        (4, vec![0]),
+        (5, vec![0]),
+        (5, vec![0, 1]),
+        (9, vec![0, 1, 2]),
+        (20, vec![0]),
+        (20, vec![0, 1, 2, 3]),
+    ] {
+        let took = tells_no_majority(n, &liars);
+        if took.is_none_or(|t| t > S(120)) {
+            bad.push((n, liars.len(), took));
+        }
+    }
+    assert!(bad.is_empty(), "{bad:?}");
+}

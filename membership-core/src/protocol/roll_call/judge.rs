@@ -153,7 +153,8 @@ impl Running {
             };
             let all = self.asked.iter().all(|s| s == silo || told(s) || mute(s));
             return match (tally.reached.is_empty(), all) {
-                (false, _) if most && !patient => Judgement::Open,
+                // Its silence may only not be long enough yet.
+                (false, _) if most => Judgement::Open,
                 (false, _) => Judgement::Kept,
                 (true, false) => Judgement::Open,
                 (true, true) if votes >= needed && silent => Judgement::Lost,

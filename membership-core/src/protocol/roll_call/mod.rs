@@ -473,7 +473,10 @@ impl RollCall {
                 about.insert(*silo);
             }
         }
-        let limit = longest_time(ctx, running.timeout);
+        let mut limit = longest_time(ctx, running.timeout);
+        if running.is_put_off() {
+            limit += ctx.failure_window();
+        }
         let elapsed = now.since(running.began);
         // A short while is left to the others to name silos that died at the same moment.
         let few = elapsed < least_time(ctx) && !running.suspects.is_empty();

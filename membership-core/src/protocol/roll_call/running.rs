@@ -95,6 +95,16 @@ impl Running {
         self.suspects.values().filter(many).count() * 2 > self.suspects.len()
     }
 
+    /// Whether a silo has said late that it reaches a suspect: the silence begins anew, and may last
+    /// for longer than a call takes. Nobody can say so twice, so one that lies puts off no death for
+    /// ever.
+    pub(super) fn is_put_off(&self) -> bool {
+        let late = |t: &Tally| t.heard.is_some_and(|at| at > t.added + self.timeout);
+        self.suspects
+            .values()
+            .any(|t| !t.reached.is_empty() && late(t))
+    }
+
     /// Asks those that were named and not asked whether they are there: else one that names everybody
     /// would have all of a sample probe them.
     pub(super) fn ask_named(&mut self, ctx: &mut Ctx) {

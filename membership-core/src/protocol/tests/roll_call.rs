@@ -40,6 +40,8 @@ fn failed_after(silent: Duration, heard: Duration) -> Finding {
 struct Calling {
     ctx: Ctx,
     roll_call: RollCall,
+    /// The call under way.
+    call: u64,
     stale: Silos,
     challenged: Silos,
     score: u8,
@@ -81,6 +83,7 @@ impl Calling {
         Self {
             ctx,
             roll_call: RollCall::default(),
+            call: 0,
             stale: Silos::new(),
             challenged: Silos::new(),
             score: 0,
@@ -152,6 +155,7 @@ impl Calling {
 
     /// What the caller finds itself.
     fn find_out(&mut self, (call, suspects): Asked) {
+        self.call = call;
         let me = self.ctx.me;
         let own = suspects
             .iter()
@@ -222,6 +226,32 @@ impl Calling {
             }
         }
         panic!("the call does not end")
+    }
+
+    /// Lets the call go on for this time.
+    fn go_on_for(&mut self, time: Duration) {
+        let end = self.ctx.now.mono + time;
+        self.deliver();
+        while self.ctx.now.mono < end {
+            assert_eq!(self.poll().len(), 0);
+            assert!(self.roll_call.is_running());
+            let next = self.ctx.timers.next().unwrap().min(end);
+            let by = next.since(self.ctx.now.mono);
+            pass_time(&mut self.ctx, by);
+            while self.ctx.timers.pop_due(next).is_some() {
+                self.roll_call.look();
+            }
+        }
+    }
+
+    /// Silo `by` says this of a suspect, without being asked again.
+    fn say(&mut self, by: u8, suspect: u8, finding: Finding) {
+        let findings = [(silo(suspect), finding)];
+        let call = self.call;
+        let began = self
+            .roll_call
+            .on_answer(&self.ctx, silo(by), call, &findings, &[]);
+        assert!(began.is_some());
     }
 
     /// Calls about these suspects; returns those that may be voted out.

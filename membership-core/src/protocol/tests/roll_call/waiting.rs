@@ -470,3 +470,44 @@ fn stale_silos_that_are_silent_do_not_end_the_calls() {
         "although the view is the same, and none of them answers"
     );
 }
+
+#[test]
+fn a_late_word_puts_off_the_death_of_a_stale_silo_and_no_more() {
+    let mut c = Calling::new(4).crash([4]);
+    c.stale = silos([4]);
+    for n in 1..=3 {
+        // The call is the first message that it leaves unanswered.
+        c.said.insert((silo(n), silo(4)), failed_for(secs(0)));
+    }
+    c.start([4]);
+    c.go_on_for(ms(2_500));
+    c.said.insert((silo(2), silo(4)), Finding::Reached);
+    let lost: Silos = c.end().into_iter().map(|v| v.silo).collect();
+    assert_eq!(lost, silos([4]));
+    // It said so in the second round, and the suspect answered a timeout before that at the earliest.
+    assert_eq!(c.elapsed(), ms(3_000 + 1_500 + 4_500));
+}
+
+#[test]
+fn a_call_waits_for_a_silence_that_began_anew_late() {
+    let mut c = Calling::new(9).crash([9]);
+    c.cut.insert((silo(2), silo(1)));
+    c.start([9]);
+    c.go_on_for(ms(1_400));
+    // Silo 2 says that it has just heard it, and shortly before the end, that it reaches it.
+    let Finding::Failed { consent, .. } = failed_for(secs(0)) else {
+        panic!()
+    };
+    let heard = Finding::Failed {
+        silent_ms: 0,
+        heard_ms: Some(0),
+        refused: false,
+        consent,
+    };
+    c.say(2, 9, heard);
+    c.go_on_for(ms(4_300));
+    c.say(2, 9, Finding::Reached);
+    let lost: Silos = c.end().into_iter().map(|v| v.silo).collect();
+    assert_eq!(lost, silos([9]));
+    assert!(c.elapsed() > ms(3_000 + 7_500), "{:?}", c.elapsed());
+}
