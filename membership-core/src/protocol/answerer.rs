@@ -3,12 +3,13 @@
 //! *unknown*. It also does this for its own calls.
 //!
 //! A *failed* carries this silo's consent to a vote only if this silo is healthy and knows the suspect
-//! at that epoch. (The consent of a Joining silo counts for challenges alone.) A silo that is not well
-//! itself says *reached* or *unknown*. So does one whose table is no longer the one it knew, because
+//! at that epoch. Against a suspect whose heartbeat it sees stand still, only a local reason to doubt
+//! itself holds back its consent: the few that are left of many may not probe each other. (The consent
+//! of a Joining silo counts for challenges alone.) A silo that is not well itself says *reached* or *unknown*. So does one whose table is no longer the one it knew, because
 //! another silo may have the suspect's address. It says *unknown* at once and *reached* if its probe
 //! is answered: a silo that often pauses may be the only one that can say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub(crate) type Own = Vec<(u64, SiloAddress, Finding)>;
 #[derive(Debug, Default)]
 pub(crate) struct Answerer {
     cases: BTreeMap<SiloAddress, Case>,
+    /// Silos that write no heartbeats, as far as this silo can see.
+    expired: BTreeSet<SiloAddress>,
     own: Own,
     allowance: Allowance,
     /// Findings to send: those of a moment go to each caller in one message.
@@ -94,6 +97,17 @@ impl Answerer {
             }
         }
         self.flush(ctx);
+    }
+
+    /// Takes note of the silos that write no heartbeats.
+    pub(crate) fn on_expired(
+        &mut self,
+        stale: &BTreeSet<SiloAddress>,
+        challenged: &BTreeSet<SiloAddress>,
+    ) {
+        if !(stale.is_empty() && challenged.is_empty() && self.expired.is_empty()) {
+            self.expired = stale.union(challenged).copied().collect();
+        }
     }
 
     /// What this silo found for its own calls since this was last taken.
@@ -261,14 +275,13 @@ impl Answerer {
             let since = prober
                 .replied_at(silo)
                 .map_or(silence.since, |t| t.max(silence.since));
-            return Some(failed(
+            return Some(self.failed(
                 ctx,
                 prober,
                 silo,
                 judge,
                 since,
-                (silence.misses, silence.timeout),
-                silence.refused,
+                (silence.misses, silence.timeout, silence.refused),
             ));
         }
         let case = self.cases.get(silo)?;
@@ -292,15 +305,39 @@ impl Answerer {
             .unanswered_since(silo)
             .map_or(case.began, |t| t.min(case.began));
         let since = prober.replied_at(silo).map_or(since, |t| t.max(since));
-        failed(
+        self.failed(
             ctx,
             prober,
             silo,
             judge,
             since,
-            (2, case.timeout),
-            case.refused as usize >= case.probes,
+            (2, case.timeout, case.refused as usize >= case.probes),
         )
+    }
+
+    fn failed(
+        &self,
+        ctx: &Ctx,
+        prober: &Prober,
+        silo: &SiloAddress,
+        judge: Judge,
+        since: MonoTime,
+        (misses, timeout, refused): (u32, Duration, bool),
+    ) -> Finding {
+        let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let consent = Consent {
+            misses,
+            timeout_ms: millis(timeout),
+            last_answer_ms: prober.last_sign(silo).map(|(_, w)| w.as_millis()),
+        };
+        let heard = prober.replied_at(silo).map(|t| millis(ctx.mono().since(t)));
+        let consents = judge.score == 0 || self.expired.contains(silo);
+        Finding::Failed {
+            silent_ms: millis(ctx.mono().since(since)),
+            heard_ms: heard,
+            refused,
+            consent: consents.then_some(consent),
+        }
     }
 
     /// Handles an answer to a probe of a case; returns when the case began.
@@ -500,28 +537,4 @@ fn may_judge(ctx: &Ctx, judge: Judge) -> bool {
         && !ctx.suspended
         && !ctx.table_doubted()
         && matches!(ctx.status, SiloStatus::Active | SiloStatus::Joining)
-}
-
-fn failed(
-    ctx: &Ctx,
-    prober: &Prober,
-    silo: &SiloAddress,
-    judge: Judge,
-    since: MonoTime,
-    (misses, timeout): (u32, Duration),
-    refused: bool,
-) -> Finding {
-    let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-    let consent = Consent {
-        misses,
-        timeout_ms: millis(timeout),
-        last_answer_ms: prober.last_sign(silo).map(|(_, w)| w.as_millis()),
-    };
-    let heard = prober.replied_at(silo).map(|t| millis(ctx.mono().since(t)));
-    Finding::Failed {
-        silent_ms: millis(ctx.mono().since(since)),
-        heard_ms: heard,
-        refused,
-        consent: (judge.score == 0).then_some(consent),
-    }
 }

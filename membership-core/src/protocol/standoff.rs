@@ -195,10 +195,17 @@ impl Standoff {
             return;
         };
         let is_alive = |s: &&SiloAddress| ctx.members.alive.binary_search(s).is_ok();
-        let mut silent: Vec<SiloAddress> = self.silent.keys().filter(is_alive).copied().collect();
+        let silent = self.silent.keys().filter(is_alive).copied();
+        // Those that wrote heartbeats come first: they are more likely to answer.
+        let (mut likely, mut others): (Vec<SiloAddress>, Vec<SiloAddress>) =
+            silent.partition(|silo| self.expiry(silo) == Expiry::No);
         self.nonces.clear();
-        for _ in 0..CHECKED.min(silent.len()) {
-            let silo = silent.swap_remove(ctx.below(silent.len()));
+        for _ in 0..CHECKED.min(likely.len() + others.len()) {
+            let from = match likely.is_empty() {
+                true => &mut others,
+                false => &mut likely,
+            };
+            let silo = from.swap_remove(ctx.below(from.len()));
             let nonce = ctx.probe_nonce();
             self.nonces.insert(nonce, silo);
             ctx.send_to(silo, Message::Probe { nonce });

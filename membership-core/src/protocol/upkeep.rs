@@ -32,6 +32,7 @@ impl Protocol {
             .filter(|s| self.waits_for.contains(s) && counts(s))
             .collect();
         self.challenged = challenged;
+        self.answerer.on_expired(&self.stale, &self.challenged);
         self.look_who_is_gone();
     }
 
@@ -137,6 +138,7 @@ impl Protocol {
         self.isolation.reset();
         self.stale.clear();
         self.challenged.clear();
+        self.answerer.on_expired(&self.stale, &self.challenged);
         self.gone.clear();
         self.voter.reset(now);
         self.monitor.reset();

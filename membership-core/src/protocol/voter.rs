@@ -217,6 +217,11 @@ impl Voter {
         if input.local == 0 && !input.deaf && !few {
             named.extend(prober.missed().filter(|s| !all.contains_key(s)));
         }
+        // So is whoever writes no heartbeats: the next call may have to wait.
+        if !few {
+            let expired = input.challenged.iter().chain(input.stale);
+            named.extend(expired.filter(|s| !all.contains_key(s)));
+        }
         ToAsk {
             suspects: all,
             named,

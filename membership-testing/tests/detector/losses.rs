@@ -66,6 +66,39 @@ fn nobody_is_left_and_others_start() {
     for_each(&cases, 0..5, five_crash);
 }
 
+/// Three or four are left of many. They do not probe each other, so each of them has a reason to doubt
+/// itself: no probe of a member reaches it, and nobody answers its own. All others must leave all the
+/// same, and soon.
+fn a_few_of_many_are_left(seed: u64, (how, silos, left): (Crash, usize, usize)) -> Outcome {
+    // So many probes of a few silos are not what this is about.
+    let mut stage = Stage::set_as(seed, silos, |builder| builder.checks(Vec::new()))?;
+    for victim in stage.draw(silos - left) {
+        match how {
+            Crash::Processes => stage.cluster.kill(victim),
+            Crash::Machines => stage.cluster.crash_machine(victim),
+        }
+    }
+    let running = stage.cluster.running();
+    let known = stage.until_settled(&running, S(600))?;
+    println!("seed {seed}: {how:?}, {left} of {silos} left: known after {known:.1?}");
+    require!(
+        known.is_some_and(|took| took <= S(120)),
+        "{how:?}, {left} of {silos} left: known only after {known:.1?}"
+    );
+    stage.all_live(&running)
+}
+
+#[test]
+fn a_few_of_many_are_left_and_remove_the_others() {
+    let mut cases = Vec::new();
+    for how in [Crash::Processes, Crash::Machines] {
+        for (silos, left) in [(12, 3), (30, 3), (60, 3), (60, 4), (60, 5), (100, 3)] {
+            cases.push((how, silos, left));
+        }
+    }
+    for_each(&cases, 0..20, a_few_of_many_are_left);
+}
+
 /// The challenges in the table.
 fn challenges(stage: &Stage) -> usize {
     let votes = |id: &ProcessId| stage.cluster.row(*id).map_or(0, |row| row.suspicions.len());

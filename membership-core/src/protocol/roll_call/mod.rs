@@ -362,7 +362,7 @@ impl RollCall {
             suspects: suspects.iter().map(tally).collect(),
             changed: true,
         };
-        let asked = running.ask(ctx, with.quiet);
+        let asked = running.ask(ctx, with.quiet.then_some(with.stale));
         ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
         self.began = Some(now);
         self.patient_until = None;
@@ -463,7 +463,7 @@ impl RollCall {
                 let since = self.standoff.asked_since(s);
                 since.filter(|_| with.is_expired(s))
             });
-            running.ask_silent(ctx);
+            running.ask_silent(ctx, with.stale);
         }
         let (mut open, mut about) = (false, BTreeSet::new());
         for (silo, tally) in &running.suspects {

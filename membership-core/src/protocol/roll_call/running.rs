@@ -144,25 +144,27 @@ impl Running {
     }
 
     /// Asks those again that have not answered: the question or the answer may have been lost.
-    pub(super) fn ask_silent(&mut self, ctx: &mut Ctx) {
+    pub(super) fn ask_silent(&mut self, ctx: &mut Ctx, stale: &BTreeSet<SiloAddress>) {
         if self.next_repeat().is_none_or(|at| at > ctx.mono()) {
             return;
         }
         self.asked_again += 1;
         let message = self.question(self.name(ctx.mono(), |_| true));
         let silent = self.asked.difference(&self.here).copied().collect();
-        Self::send(ctx, &message, silent, self.here.is_empty());
+        Self::send(ctx, &message, silent, self.here.is_empty().then_some(stale));
     }
 
-    /// Sends to all of these. While this silo hears nobody, a few are enough to find out whether that
-    /// is still so; as soon as one has answered, the others are asked as well.
-    fn send(ctx: &mut Ctx, message: &Arc<Message>, mut to: Vec<SiloAddress>, quiet: bool) {
-        if quiet && to.len() > FEW {
-            for at in 0..FEW {
-                let other = at + ctx.below(to.len() - at);
-                to.swap(at, other);
-            }
-            to.truncate(FEW);
+    /// Sends to all of these. While this silo hears nobody (then `quiet` names those that are stale), a
+    /// few are enough to find out whether that is still so, those first that write heartbeats; as soon
+    /// as one has answered, the others are asked as well.
+    fn send(
+        ctx: &mut Ctx,
+        message: &Arc<Message>,
+        mut to: Vec<SiloAddress>,
+        quiet: Option<&BTreeSet<SiloAddress>>,
+    ) {
+        if let Some(stale) = quiet.filter(|_| to.len() > FEW) {
+            draw_first(ctx, &mut to, FEW, |silo| !stale.contains(silo));
         }
         for silo in to {
             ctx.send_to(silo, message.clone());
@@ -185,7 +187,11 @@ impl Running {
     }
 
     /// Asks everybody about all suspects; returns those.
-    pub(super) fn ask(&mut self, ctx: &mut Ctx, quiet: bool) -> Vec<(SiloAddress, u64)> {
+    pub(super) fn ask(
+        &mut self,
+        ctx: &mut Ctx,
+        quiet: Option<&BTreeSet<SiloAddress>>,
+    ) -> Vec<(SiloAddress, u64)> {
         let named = self.name(ctx.mono(), |_| true);
         let message = self.question(named.clone());
         let asked = self.asked.iter().copied().collect();
@@ -344,4 +350,21 @@ impl Running {
         let recently = ctx.config.probe_period * 2;
         tally.follow(silos, recently, self.timeout, self.sampled);
     }
+}
+
+/// Draws so many of these silos, those first of which `likely` is true.
+pub(in crate::protocol) fn draw_first(
+    ctx: &mut Ctx,
+    silos: &mut Vec<SiloAddress>,
+    most: usize,
+    likely: impl Fn(&SiloAddress) -> bool,
+) {
+    silos.sort_by_key(|silo| !likely(silo));
+    let first = silos.iter().filter(|silo| likely(silo)).count();
+    for at in 0..most.min(silos.len()) {
+        let end = if at < first { first } else { silos.len() };
+        let other = at + ctx.below(end - at);
+        silos.swap(at, other);
+    }
+    silos.truncate(most);
 }

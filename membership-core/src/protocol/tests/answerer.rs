@@ -374,3 +374,27 @@ fn it_probes_a_bounded_number_of_suspects() {
     assert_eq!((probes.len(), answers[0].1.len()), (1_024, 976));
     assert!(answers[0].1.iter().all(|(_, f)| *f == Finding::Unknown));
 }
+
+#[test]
+fn against_who_writes_nothing_an_unwell_silo_consents_too() {
+    let consents = |judge: Judge, expired: &[u8]| {
+        let mut a = Answering::new();
+        a.judge = judge;
+        let stale: BTreeSet<SiloAddress> = expired.iter().map(|n| silo(*n)).collect();
+        a.answerer.on_expired(&stale, &BTreeSet::new());
+        a.call(1, [3]);
+        a.run(secs(2));
+        let failed = a.findings().into_iter().find_map(|(_, found)| match found {
+            Finding::Failed { consent, .. } => Some(consent.is_some()),
+            _ => None,
+        });
+        failed == Some(true)
+    };
+    let unwell = Judge { score: 2, ..WELL };
+    assert!(consents(WELL, &[]));
+    assert!(!consents(unwell, &[]));
+    assert!(!consents(unwell, &[4]), "another one is stale");
+    assert!(consents(unwell, &[3]));
+    let late = Judge { local: 1, ..unwell };
+    assert!(!consents(late, &[3]), "a local reason");
+}
