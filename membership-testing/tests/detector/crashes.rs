@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use crate::stage::{Outcome, S, Stage, for_each, for_seeds, require, times};
+use crate::stage::{MS, Outcome, S, Stage, for_each, for_seeds, require, times};
 use membership_testing::ProcessId;
 
 /// How the victims end.
@@ -116,6 +116,48 @@ fn all_know_soon_of_a_crashed_machine(silos: usize) {
         median <= S(6) && p99 <= S(10),
         "{what}: {median:.1?}, {p99:.1?}"
     );
+}
+
+/// Silos start and leave all the time, so that most views are only announced when a machine crashes.
+/// The table answers within this time.
+fn a_machine_crashes_in_a_deploy(seed: u64, (silos, every, slow): (usize, u64, u64)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    stage.cluster.slow_table(MS(slow / 4), MS(slow));
+    let gone = stage.draw(1)[0];
+    let (mut young, mut crashed) = (std::collections::VecDeque::new(), None);
+    for change in 0.. {
+        let now = stage.cluster.now();
+        if change == 100 {
+            crashed = Some(now);
+            stage.cluster.crash_machine(gone);
+        }
+        if crashed.is_some_and(|at| now - at > S(60)) || (change > 100 && stage.is_dead(gone)) {
+            break;
+        }
+        if change % 2 == 0 || young.len() < 4 {
+            young.extend(stage.cluster.start(1));
+        } else if let Some(oldest) = young.pop_front() {
+            stage.cluster.leave(oldest);
+        }
+        stage.cluster.run_for(MS(every))?;
+    }
+    let took = crashed.map_or(S(0), |at| stage.cluster.now() - at);
+    println!("seed {seed}: {silos}, a change every {every} ms: noticed after {took:.1?}");
+    require!(took <= S(15), "the crash was noticed after {took:.1?}");
+    let mut others = stage.silos.clone();
+    others.retain(|id| *id != gone);
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn a_crash_amid_many_changes_is_noticed() {
+    let cases = [
+        (10, 200, 20),
+        (10, 200, 300),
+        (20, 100, 100),
+        (20, 300, 600),
+    ];
+    for_each(&cases, 0..5, a_machine_crashes_in_a_deploy);
 }
 
 #[test]

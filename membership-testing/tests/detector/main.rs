@@ -18,6 +18,7 @@ mod joins;
 mod losses;
 mod partitions;
 mod reach;
+mod settings;
 mod slow;
 mod stage;
 mod stalemate;

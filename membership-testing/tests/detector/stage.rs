@@ -208,17 +208,18 @@ impl Stage {
         self.cluster.truth().process_name(silo)
     }
 
+    /// Whether a silo has no row, or one that is Dead.
+    pub fn is_dead(&self, silo: ProcessId) -> bool {
+        let row = self.cluster.row(silo);
+        row.is_none_or(|e| e.status == SiloStatus::Dead)
+    }
+
     /// The silos of these that no longer run, or are Dead in the table.
     pub fn lost(&self, silos: &[ProcessId]) -> Vec<ProcessId> {
-        let is_dead = |id: ProcessId| {
-            self.cluster
-                .row(id)
-                .is_none_or(|e| e.status == SiloStatus::Dead)
-        };
         silos
             .iter()
             .copied()
-            .filter(|id| !self.cluster.is_running(*id) || is_dead(*id))
+            .filter(|id| !self.cluster.is_running(*id) || self.is_dead(*id))
             .collect()
     }
 

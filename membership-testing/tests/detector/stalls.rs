@@ -201,3 +201,39 @@ fn a_silo_that_less_than_half_lost_may_pause() {
         a_silo_that_half_reach_stalls(seed, silos)
     });
 }
+
+/// All silos stall for a moment, run for a moment, and so on: each time for less than makes one doubt
+/// itself. A machine that crashes must be noticed all the same, and nobody else dies.
+fn all_stall_again_and_again(seed: u64, (silos, runs): (usize, Duration)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let gone = stage.draw(1)[0];
+    stage.cluster.crash_machine(gone);
+    let mut others = stage.silos.clone();
+    others.retain(|id| *id != gone);
+    let from = stage.cluster.now();
+    let mut next = vec![from; others.len()];
+    while !stage.is_dead(gone) {
+        let now = stage.cluster.now();
+        require!(now - from < S(60), "the crash is not noticed");
+        for (at, id) in next.iter_mut().zip(&others) {
+            if *at <= now {
+                let stall = stage.cluster.rng().between(MS(380), MS(900));
+                let run = stage.cluster.rng().between(MS(1), runs);
+                stage.cluster.pause(*id, stall);
+                *at = now + stall + run;
+            }
+        }
+        let step = next.iter().min().map_or(MS(1), |at| at.saturating_sub(now));
+        stage.cluster.run_for(step.max(MS(1)))?;
+    }
+    let took = stage.cluster.now() - from;
+    println!("seed {seed}: {silos}, running for up to {runs:?}: noticed after {took:.1?}");
+    require!(took <= S(30), "the crash was noticed after {took:.1?}");
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn a_crash_is_noticed_by_silos_that_stall_again_and_again() {
+    let cases = [(5, MS(50)), (5, MS(200)), (12, MS(100)), (30, MS(300))];
+    for_each(&cases, 0..10, all_stall_again_and_again);
+}
