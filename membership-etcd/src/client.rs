@@ -284,7 +284,13 @@ impl Client {
                         let sent = self.send(member, path, body.to_owned(), token.clone());
                         finish(sent.await?).await
                     };
-                    let done = in_time(patience(purpose), self.timeout, asked).await;
+                    let patience = patience(purpose);
+                    let done = in_time(patience, self.timeout, asked).await;
+                    if let (Err(Failure::Lost(_)), Some(login)) = (&done, &self.login)
+                        && Instant::now() >= patience
+                    {
+                        login.forget(token.as_ref());
+                    }
                     (purpose, Some(done))
                 }
             };

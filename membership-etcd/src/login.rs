@@ -2,7 +2,9 @@
 //! more. Clause T15.
 //!
 //! etcd's simple tokens live in the members' memory: for five minutes without a request, and not
-//! beyond a member's restart.
+//! beyond a member's restart. A token names the entry of the log that made it, and a member whose
+//! log has not come there waits for that entry. After etcd was made anew it waits for very long, so
+//! a token is forgotten with the request that was not answered in time.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

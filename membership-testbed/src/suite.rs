@@ -25,8 +25,6 @@ const NOT_EMPTIED: &[Kind] = &[
     Kind::MongoDb,
     Kind::Azurite,
     Kind::DynamoDb,
-    Kind::Consul,
-    Kind::Etcd,
     Kind::ZooKeeper,
     Kind::Cassandra,
     Kind::Nats,
