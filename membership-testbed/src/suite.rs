@@ -25,9 +25,7 @@ const NOT_EMPTIED: &[Kind] = &[
     Kind::MongoDb,
     Kind::Azurite,
     Kind::DynamoDb,
-    Kind::ZooKeeper,
     Kind::Cassandra,
-    Kind::Nats,
     Kind::SqlServer,
 ];
 
