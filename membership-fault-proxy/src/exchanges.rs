@@ -19,9 +19,9 @@ pub(crate) enum Verdict {
     /// The first `keep` of them are forwarded, then the connection is cut: the client sees a reset,
     /// or the end of the stream.
     Cut { keep: usize, reset: bool },
-    /// They are forwarded. The connection is cut at the client's next request, or after
-    /// [`QUIET`](crate::fault::QUIET).
-    PassThenCut,
+    /// They are forwarded, without the last byte if `hold_last`: it is forwarded when more comes.
+    /// The connection is cut at the client's next request, or after [`QUIET`](crate::fault::QUIET).
+    PassThenCut { hold_last: bool },
 }
 
 /// How much of a request's first line is remembered: a path, and no header with a secret.
@@ -47,6 +47,8 @@ struct Connection {
     muted: bool,
     /// It is cut at the client's next request.
     cut_due: bool,
+    /// It is cut before the last byte of its answer.
+    hold_last: bool,
     /// The client has closed it, and the server still works on its request.
     client_gone: bool,
     /// How its newest request begins.
@@ -255,7 +257,9 @@ impl Exchanges {
             (Way::Answers, Some(connection)) if connection.muted || connection.client_gone => {
                 Verdict::Swallow
             }
-            (Way::Answers, Some(connection)) if connection.cut_due => Verdict::PassThenCut,
+            (Way::Answers, Some(connection)) if connection.cut_due => Verdict::PassThenCut {
+                hold_last: connection.hold_last,
+            },
             _ => Verdict::Pass,
         }
     }
@@ -348,7 +352,9 @@ impl Exchanges {
             return Verdict::Swallow;
         }
         if connection.cut_due {
-            return Verdict::PassThenCut;
+            return Verdict::PassThenCut {
+                hold_last: connection.hold_last,
+            };
         }
         if connection.ignored || !connection.awaiting {
             return Verdict::Pass;
@@ -383,12 +389,15 @@ impl Exchanges {
                     self.hold_answers = true;
                 }
                 // The fault counts as fired once the connection is cut.
-                Fault::Cut(Stage::AfterAnswer) => connection.cut_due = true,
+                Fault::Cut(stage @ (Stage::BeforeLastByte | Stage::AfterAnswer)) => {
+                    connection.cut_due = true;
+                    connection.hold_last = stage == Stage::BeforeLastByte;
+                }
                 Fault::Cut(_) | Fault::HoldRequest => {}
             }
         }
         connection.awaiting = false;
-        let cut_due = connection.cut_due;
+        let (cut_due, hold_last) = (connection.cut_due, connection.hold_last);
         if connection.exchange == self.begun && !self.newest_done {
             self.newest_done = true;
             self.answered += 1;
@@ -397,7 +406,7 @@ impl Exchanges {
             }
         }
         if cut_due {
-            Verdict::PassThenCut
+            Verdict::PassThenCut { hold_last }
         } else {
             Verdict::Pass
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long the server must be silent before its answer is taken to be complete, if a cut is due
-/// after the answer.
+/// at its end or after it.
 pub const QUIET: Duration = Duration::from_millis(30);
 
 /// Where in an exchange (a request and its answer) the connection is cut.
@@ -19,17 +19,20 @@ pub enum Stage {
     AfterRequest,
     /// When the client has a part of the answer.
     WithinAnswer,
+    /// When the client has all of the answer but its last byte: after [`QUIET`].
+    BeforeLastByte,
     /// When the client has the whole answer: at its next request, or after [`QUIET`].
     AfterAnswer,
 }
 
 impl Stage {
     /// Every stage, from first to last.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::BeforeRequest,
         Self::WithinRequest,
         Self::AfterRequest,
         Self::WithinAnswer,
+        Self::BeforeLastByte,
         Self::AfterAnswer,
     ];
 }
@@ -41,6 +44,7 @@ impl fmt::Display for Stage {
             Self::WithinRequest => "within the request",
             Self::AfterRequest => "after the request",
             Self::WithinAnswer => "within the answer",
+            Self::BeforeLastByte => "before the last byte of the answer",
             Self::AfterAnswer => "after the answer",
         })
     }

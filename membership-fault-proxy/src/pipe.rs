@@ -160,6 +160,8 @@ async fn pump(
 ) -> End {
     let mut buffer = vec![0; 1 << 16];
     let mut cut_due = false;
+    // The last byte of an answer that is cut before it.
+    let mut held_back: Option<u8> = None;
     let mut first = way == Way::Requests && !connection.link;
     loop {
         let read = from.read(&mut buffer);
@@ -169,10 +171,11 @@ async fn pump(
             Ok(read.await)
         };
         let bytes = match read {
-            Ok(Ok(0) | Err(_)) => return End::Gone,
-            Ok(Ok(n)) => &buffer[..n],
-            // The server has sent nothing for a while: its answer is complete.
-            Err(_) => {
+            Ok(Ok(0) | Err(_)) if held_back.is_none() => return End::Gone,
+            Ok(Ok(n)) if n > 0 => &buffer[..n],
+            // The server has closed the connection or sent nothing for a while: its answer is
+            // complete.
+            Ok(_) | Err(_) => {
                 connection
                     .shared
                     .change(|state| state.exchanges.cut_done(connection.id));
@@ -227,7 +230,7 @@ async fn pump(
             match verdict {
                 Verdict::Swallow => continue,
                 Verdict::Pass => {}
-                Verdict::PassThenCut => cut_due = true,
+                Verdict::PassThenCut { .. } => cut_due = true,
                 Verdict::Cut { keep, reset } => {
                     connection
                         .shared
@@ -245,7 +248,15 @@ async fn pump(
             if connection.shared.state().epoch(connection.link) != connection.epoch {
                 return End::Reset;
             }
-            if to.write_all(bytes).await.is_err() {
+            let earlier = held_back.take();
+            let mut bytes = bytes;
+            if let Verdict::PassThenCut { hold_last: true } = verdict
+                && let Some((last, rest)) = bytes.split_last()
+            {
+                (held_back, bytes) = (Some(*last), rest);
+            }
+            let earlier = earlier.as_slice();
+            if to.write_all(earlier).await.is_err() || to.write_all(bytes).await.is_err() {
                 return End::Closed;
             }
         }

@@ -354,6 +354,8 @@ const FLAWS: &[(Flaw, &str)] = &[
         "a_frozen_server_is_an_error_and_comes_back",
     ),
     (Flaw::WaitsForever, "a_lost_answer_is_an_unknown_outcome"),
+    (Flaw::TakesPartsOfAnswers, "read_cut_at_every_stage"),
+    (Flaw::TakesPartsOfAnswers, "commit_cut_at_every_stage"),
     (Flaw::EmptyWhenCut, "read_cut_at_every_stage"),
     (
         Flaw::EmptyWhenCut,

@@ -153,14 +153,28 @@ fn a_fault_hits_the_exchange_it_is_set_for() {
     assert!(f.fired());
 }
 
+const PASS_THEN_CUT: Verdict = Verdict::PassThenCut { hold_last: false };
+
+#[test]
+fn a_cut_before_the_last_byte_holds_it_back() {
+    let mut f = Exchanges::default();
+    let (a, held) = (f.connect(false), Verdict::PassThenCut { hold_last: true });
+    f.arm(0, Fault::Cut(Stage::BeforeLastByte));
+    ask(&mut f, a);
+    assert_eq!((f.answer(a, 10), f.answer(a, 1)), (held, held));
+    assert_eq!((f.handshake(a, Way::Answers), f.fired()), (held, false));
+    f.cut_done(a);
+    assert!(f.fired());
+}
+
 #[test]
 fn a_cut_after_the_answer_comes_before_the_next_request() {
     let mut f = Exchanges::default();
     let a = f.connect(false);
     f.arm(0, Fault::Cut(Stage::AfterAnswer));
     ask(&mut f, a);
-    assert_eq!(f.answer(a, 10), Verdict::PassThenCut);
-    assert_eq!(f.answer(a, 10), Verdict::PassThenCut);
+    assert_eq!(f.answer(a, 10), PASS_THEN_CUT);
+    assert_eq!(f.answer(a, 10), PASS_THEN_CUT);
     assert!(!f.fired());
     assert_eq!(
         f.request(a, 10),
@@ -206,7 +220,7 @@ fn a_handshake_belongs_to_no_exchange() {
     let cut_due = f.connect(false);
     f.arm(0, Fault::Cut(Stage::AfterAnswer));
     ask(&mut f, cut_due);
-    assert_eq!(f.answer(cut_due, 10), Verdict::PassThenCut);
+    assert_eq!(f.answer(cut_due, 10), PASS_THEN_CUT);
     assert_eq!(
         f.handshake(cut_due, Way::Requests),
         Verdict::Cut {

@@ -1,4 +1,4 @@
-//! Connections are cut at each of five stages of each request of an operation. T2, T5, T13.
+//! Connections are cut at each of six stages of each request of an operation. T2, T5, T13.
 
 use super::during;
 use super::judge::Decide;
@@ -104,7 +104,8 @@ async fn cut(
     let counter = route.proxy.count();
     route.proxy.set_fault_after(exchange, Fault::Cut(stage));
     let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await?;
-    // A cut after the answer happens a while after it, and later on a busy machine.
+    // A cut at the end of the answer or after it happens a while after it, and later on a busy
+    // machine.
     let made = counter.so_far() > exchange;
     let patience = if made {
         route.cx.effort().operation_timeout
@@ -112,7 +113,7 @@ async fn cut(
         QUIET * 5
     };
     let hit = route.proxy.has_fired()
-        || (stage == Stage::AfterAnswer && route.proxy.fired(patience).await);
+        || (stage >= Stage::BeforeLastByte && route.proxy.fired(patience).await);
     route.proxy.heal();
     if let Some(e) = answer.error().filter(|_| !hit) {
         return Err(Stop::failed(format!("an error although no fault hit: {e}")));

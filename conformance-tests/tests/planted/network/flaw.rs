@@ -16,6 +16,8 @@ pub enum Flaw {
     NeverReconnects,
     /// The client waits for answers without a timeout.
     WaitsForever,
+    /// The beginning of an answer counts as the answer, and what is not there of its body as empty.
+    TakesPartsOfAnswers,
     /// A read that fails shows an empty table.
     EmptyWhenCut,
     /// The rows are sent before the version.

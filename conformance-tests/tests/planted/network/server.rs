@@ -40,6 +40,10 @@ pub enum Reply {
     Commit(Result<CommitOutcome, TableError>),
 }
 
+/// How many bytes of a line are the name of the request. In an answer the body follows.
+pub const NAME: usize = 40;
+const BODY: &str = " done";
+
 /// The server, and the memory with the requests and answers.
 pub struct Server {
     pub memory: Memory,
@@ -130,7 +134,8 @@ impl Server {
             };
             let reply = self.answer(&cluster, call).await;
             self.replies.lock().unwrap().insert(name, reply);
-            if write.write_all(line.as_bytes()).await.is_err() {
+            let answer = format!("{}{BODY}\n", line.trim_end_matches('\n'));
+            if write.write_all(answer.as_bytes()).await.is_err() {
                 return;
             }
             line.clear();
