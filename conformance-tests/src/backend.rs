@@ -221,6 +221,12 @@ pub trait Backend: Send + Sync + 'static {
         Err(Stop::NotStaged(Capability::Unavailable))
     }
 
+    /// A new client of this cluster, whose user may read it and not write. Needs
+    /// [`Capability::Reader`]. The cluster has a table.
+    async fn reader(&self, _cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, Stop> {
+        Err(Stop::NotStaged(Capability::Reader))
+    }
+
     /// The secret with which every client of this backend connects. The suite searches for it in
     /// everything that clients and errors show, and in every log line, at any level, of new clients
     /// on a separate thread with its own runtime. Lines that crates write through `log` are

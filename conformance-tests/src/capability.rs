@@ -21,6 +21,8 @@ pub enum Capability {
     Unavailable,
     /// Freeze the server that leads until another one leads, and thaw it.
     Depose,
+    /// A client whose user may read and not write.
+    Reader,
     /// Connect with a secret, which must not show anywhere.
     Secret,
     /// Let another process use the same store. The suite kills it in the middle of a commit.
@@ -62,6 +64,13 @@ impl Capability {
                 Reason::Managed,
                 Reason::OnlyAddress,
             ],
+            Self::Reader => &[
+                Reason::NoReader,
+                Reason::InMemory,
+                Reason::NoServer,
+                Reason::Managed,
+                Reason::OnlyAddress,
+            ],
             Self::Secret => &[Reason::NoSecret],
             Self::Child => &[Reason::InMemory],
             Self::RefusesOrphanHeartbeats => &[Reason::SecondRoundTrip],
@@ -83,6 +92,9 @@ pub enum Reason {
     NoServer,
     /// Connecting takes no secret.
     NoSecret,
+    /// The tests make no user that may read and not write: the servers let every client write, take
+    /// their users from their configuration, or each have users of their own.
+    NoReader,
     /// The store needs a second round trip to find out, which the contract does not require.
     SecondRoundTrip,
     /// The store is a managed service, which a test cannot stop or restart.
@@ -112,6 +124,7 @@ impl fmt::Display for Reason {
             Self::InMemory => "the store lives in the memory of this process",
             Self::NoServer => "the store is a file: there is no server",
             Self::NoSecret => "connecting takes no secret",
+            Self::NoReader => "the tests make no user that may only read",
             Self::SecondRoundTrip => "the store needs a second round trip to find out",
             Self::Managed => "the store is a managed service that a test cannot stop",
             Self::StoreForbids => "the store's own rules make it impossible",

@@ -33,6 +33,12 @@ pub fn unique() -> u128 {
         | u128::from(nanos)
 }
 
+/// A name that no other user of the servers has.
+pub fn new_user() -> String {
+    let [.., a, b, c, d, e, f] = unique().to_be_bytes().map(|byte| format!("{byte:02x}"));
+    format!("reader{a}{b}{c}{d}{e}{f}")
+}
+
 /// The address of the silo with this number.
 pub fn silo(n: u64) -> SiloAddress {
     SiloAddress::new(

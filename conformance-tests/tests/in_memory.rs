@@ -26,7 +26,7 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
         .collect()
 }
 
-const IN_MEMORY: [(&str, Reason); 30] = [
+const IN_MEMORY: [(&str, Reason); 31] = [
     ("dropped_before_the_request_arrives", Reason::InMemory),
     ("dropped_before_the_answer_arrives", Reason::InMemory),
     ("many_dropped_at_once", Reason::InMemory),
@@ -40,6 +40,10 @@ const IN_MEMORY: [(&str, Reason); 30] = [
     ("heartbeat_cut_at_every_stage", Reason::InMemory),
     ("delete_cut_at_every_stage", Reason::InMemory),
     ("secrets_do_not_show", Reason::NoSecret),
+    (
+        "a_client_that_may_only_read_is_denied_writes",
+        Reason::InMemory,
+    ),
     (
         "a_read_over_a_new_connection_needs_no_old_one",
         Reason::InMemory,

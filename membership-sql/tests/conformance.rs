@@ -67,6 +67,7 @@ impl Backend for Sqlite {
             (Capability::Unavailable, Reason::NoServer),
             (Capability::Depose, Reason::NoServer),
             (Capability::Recreate, Reason::NoServer),
+            (Capability::Reader, Reason::NoServer),
             (Capability::Secret, Reason::NoSecret),
             (Capability::Proxy, Reason::NoServer),
             (Capability::Hints, Reason::NoHints),

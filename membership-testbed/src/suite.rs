@@ -15,19 +15,9 @@ use crate::{How, Kind, LaunchError, Options, Server, ServerSet, Tls};
 /// The password of servers for the suite, unless a store needs another form.
 pub const SECRET: &str = "correct-horse-battery-staple";
 
-/// Servers that the suite does not empty yet, because no run of theirs has been looked at. A new
-/// kind is emptied.
-const NOT_EMPTIED: &[Kind] = &[
-    Kind::Redis,
-    Kind::Valkey,
-    Kind::Postgres,
-    Kind::MariaDb,
-    Kind::MongoDb,
-    Kind::Azurite,
-    Kind::DynamoDb,
-    Kind::Cassandra,
-    Kind::SqlServer,
-];
+/// Servers that the suite does not empty: SQL Server, because no package source has it, so that no run
+/// has been looked at. A new kind is emptied.
+const NOT_EMPTIED: &[Kind] = &[Kind::SqlServer];
 
 /// The suite's backend over one server: the external server that the environment names, or a new
 /// one that keeps what it acknowledges and has this password.

@@ -16,6 +16,7 @@ mod leftovers;
 mod limits;
 mod long;
 mod proxied;
+mod reader;
 mod reads;
 mod replaced;
 mod retry;
@@ -44,6 +45,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     proxied::CREATED,
     proxied::CUT,
     secrets::CASES,
+    reader::CASES,
     replaced::CASES,
     proxied::ANEW,
     hints::CASES,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use membership_core::{
@@ -30,12 +30,16 @@ const CHILD_URL: &str = "MEMBERSHIP_CONFORMANCE_CHILD_URL";
 /// The test that runs in that process. It calls [`crash_child`].
 const CHILD_TEST: &str = "crash_child";
 
+/// How long a store may take until a new user can read.
+const READER: Duration = Duration::from_secs(30);
+
 /// What is not staged if somebody else runs the servers.
-const EXTERNAL: [(Capability, Reason); 4] = [
+const EXTERNAL: [(Capability, Reason); 5] = [
     (Capability::Restart, Reason::Managed),
     (Capability::Unavailable, Reason::Managed),
     (Capability::Depose, Reason::Managed),
     (Capability::Recreate, Reason::Managed),
+    (Capability::Reader, Reason::Managed),
 ];
 
 /// The servers of a store as the suite's backend.
@@ -59,6 +63,10 @@ impl<S: Store> ServerBackend<S> {
         }
         if !servers.can_be_emptied() {
             not_applicable.push((Capability::Recreate, Reason::NotMadeAnew));
+        }
+        let is_one = servers.addresses().len() == 1 && !servers.have_successors();
+        if !S::MAKES_READERS || !is_one {
+            not_applicable.push((Capability::Reader, Reason::NoReader));
         }
         let mut required = store.required_guarantees();
         if servers.is_external() {
@@ -303,6 +311,26 @@ impl<S: Store> Backend for ServerBackend<S> {
             self.serves().await?;
         }
         Ok(())
+    }
+
+    async fn reader(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, Stop> {
+        self.stages(Capability::Reader)?;
+        let url = S::reader(self).await?;
+        // Grants may take a moment to be known.
+        let deadline = Instant::now() + READER;
+        loop {
+            let denied = match self.store.connect(&url, cluster).await {
+                Ok(table) => match table.read(&ReadRequest::all()).await {
+                    Ok(_) => return Ok(table),
+                    Err(e) => e,
+                },
+                Err(e) => e,
+            };
+            if Instant::now() > deadline {
+                return Err(denied.into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     fn secret(&self) -> Result<String, Stop> {

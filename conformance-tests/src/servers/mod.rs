@@ -52,5 +52,5 @@ pub(crate) use backend::have_one_port;
 pub use backend::{ServerBackend, crash_child};
 pub use local::{LocalServer, StartCommand};
 pub use store::{Servers, Store};
-pub use url::with_options;
+pub use url::{with_options, with_user};
 pub use version_row::VersionRowFields;

@@ -34,6 +34,16 @@ pub trait Store: Sized + Send + Sync + 'static {
     /// Opens access to this cluster past the contract.
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Self::Raw, Stop>;
 
+    /// Whether [`reader`](Self::reader) makes a user on one server that the tests have started. By
+    /// default not.
+    const MAKES_READERS: bool = false;
+
+    /// Makes a user that may read all clusters and write none, and returns the URL of its clients,
+    /// with the options of the backend. See [`Backend::reader`](crate::Backend::reader).
+    async fn reader(_backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        Err(Stop::NotStaged(Capability::Reader))
+    }
+
     /// The capabilities that do not apply to this store, on any servers.
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
         &[]

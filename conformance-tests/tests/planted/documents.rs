@@ -76,6 +76,7 @@ impl Backend for Faulty {
             (Capability::Unavailable, Reason::InMemory),
             (Capability::Depose, Reason::InMemory),
             (Capability::Child, Reason::InMemory),
+            (Capability::Reader, Reason::InMemory),
             (Capability::Secret, Reason::NoSecret),
             (Capability::Proxy, Reason::InMemory),
             (Capability::Hints, Reason::NoHints),

@@ -318,6 +318,7 @@ async fn a_networked_table_without_a_flaw_passes() {
         skipped,
         [
             "secrets_do_not_show",
+            "a_client_that_may_only_read_is_denied_writes",
             "frozen_leaders_lose_nothing",
             "a_killed_client_leaves_a_whole_table",
             "a_deposed_leader_is_not_believed",

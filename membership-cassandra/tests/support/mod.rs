@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use conformance_tests::helpers::new_user;
 pub use conformance_tests::helpers::{blue, until};
-use conformance_tests::servers::{RawAccess, ServerBackend, Store, VersionRowFields};
+use conformance_tests::servers::{RawAccess, ServerBackend, Store, VersionRowFields, with_user};
 use conformance_tests::{Capability, Reason, RoundTrips, Stop};
 use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{ClusterName, ConnectionString, MembershipTable, TableError};
@@ -46,6 +47,19 @@ impl Store for Cassandra {
             shell: Shell::open(&backend.url()).await?,
             cluster: cluster.to_string(),
         })
+    }
+
+    const MAKES_READERS: bool = true;
+
+    async fn reader(backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        let (shell, user) = (Shell::open(&backend.url()).await?, new_user());
+        for statement in [
+            &format!("CREATE ROLE {user} WITH PASSWORD = '{SECRET}' AND LOGIN = true"),
+            &format!("GRANT SELECT ON KEYSPACE {{ks}} TO {user}"),
+        ] {
+            shell.run(statement, ()).await?;
+        }
+        Ok(with_user(&backend.url(), &user, SECRET))
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {

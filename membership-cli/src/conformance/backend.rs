@@ -326,6 +326,7 @@ fn not_applicable(
         (Capability::Unavailable, own),
         (Capability::Depose, own),
         (Capability::Recreate, own),
+        (Capability::Reader, own),
     ];
     if own == Reason::InMemory {
         list.push((Capability::Child, own));

@@ -3,31 +3,11 @@
 use membership_consul::{ConsulConfig, ConsulTable};
 use membership_core::{MembershipTable, ReadRequest, TableErrorKind};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::support::shell::Shell;
+use crate::support::shell::{Shell, token};
 use crate::support::*;
 use conformance_tests::helpers::*;
-
-/// A token with the permissions of this policy.
-async fn token(shell: &Shell, name: &str, rules: &str) -> String {
-    let policy = json!({ "Name": name, "Rules": rules }).to_string();
-    let (status, said) = shell.ask(Method::PUT, "/acl/policy", policy).await.unwrap();
-    assert!(status.is_success(), "{said}");
-    let (status, said) = shell
-        .ask(
-            Method::PUT,
-            "/acl/token",
-            json!({ "Policies": [{ "Name": name }] }).to_string(),
-        )
-        .await
-        .unwrap();
-    assert!(status.is_success(), "{said}");
-    serde_json::from_str::<Value>(&said).unwrap()["SecretID"]
-        .as_str()
-        .unwrap()
-        .to_owned()
-}
 
 #[tokio::test]
 async fn the_policy_of_the_readme_is_sufficient_and_necessary() {

@@ -6,8 +6,9 @@ pub mod shell;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use conformance_tests::helpers::new_user;
 pub use conformance_tests::helpers::{blue, until};
-use conformance_tests::servers::{ServerBackend, Store};
+use conformance_tests::servers::{ServerBackend, Store, with_user};
 use conformance_tests::{RoundTrips, Stop};
 use membership_consul::{ConsulConfig, ConsulTable};
 use membership_core::{ClusterName, MembershipTable, TableError};
@@ -36,6 +37,14 @@ impl Store for Consul {
 
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Raw, Stop> {
         Ok(Raw::new(Shell::of(&backend.url()), cluster))
+    }
+
+    const MAKES_READERS: bool = true;
+
+    async fn reader(backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        let rules = "key_prefix \"membership/\" { policy = \"read\" }";
+        let token = shell::token(&Shell::of(&backend.url()), &new_user(), rules).await;
+        Ok(with_user(&backend.url(), "", &token))
     }
 
     /// As the README describes it.

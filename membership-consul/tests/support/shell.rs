@@ -23,6 +23,26 @@ pub struct Shell {
     prefix: String,
 }
 
+/// A token with the permissions of this policy.
+pub async fn token(shell: &Shell, name: &str, rules: &str) -> String {
+    let policy = json!({ "Name": name, "Rules": rules }).to_string();
+    let (status, said) = shell.ask(Method::PUT, "/acl/policy", policy).await.unwrap();
+    assert!(status.is_success(), "{said}");
+    let (status, said) = shell
+        .ask(
+            Method::PUT,
+            "/acl/token",
+            json!({ "Policies": [{ "Name": name }] }).to_string(),
+        )
+        .await
+        .unwrap();
+    assert!(status.is_success(), "{said}");
+    serde_json::from_str::<Value>(&said).unwrap()["SecretID"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
 impl Shell {
     pub fn of(url: &str) -> Self {
         let parts = ConnectionString::parse("test", &["consul", "consul+https"], url).unwrap();

@@ -6,33 +6,14 @@ use membership_core::{CommitOutcome, MembershipTable, TableErrorKind};
 use membership_testbed::Server;
 use serde_json::json;
 
-use crate::support::shell::Shell;
+use crate::support::shell::{Shell, add_user};
 use crate::support::*;
 use conformance_tests::helpers::*;
 
 /// Creates a user with this permission on the keys below a prefix.
 async fn user(server: &Server, name: &str, may: &str, prefix: &str) -> String {
     let shell = Shell::of(server.url()).await.unwrap();
-    let code = |text: &str| {
-        serde_json::to_value(base64::Engine::encode(
-            &base64::engine::general_purpose::STANDARD,
-            text,
-        ))
-        .unwrap()
-    };
-    let end = format!("{}0", prefix.strip_suffix('/').unwrap());
-    let may = json!({ "permType": may, "key": code(prefix), "range_end": code(&end) });
-    for (path, body) in [
-        (
-            "/v3/auth/user/add",
-            json!({ "name": name, "password": SECRET }),
-        ),
-        ("/v3/auth/role/add", json!({ "name": name })),
-        ("/v3/auth/role/grant", json!({ "name": name, "perm": may })),
-        ("/v3/auth/user/grant", json!({ "user": name, "role": name })),
-    ] {
-        shell.call(path, body).await.unwrap();
-    }
+    add_user(&shell, name, may, prefix).await.unwrap();
     format!("etcd://{name}:{SECRET}@{}", server.address())
 }
 

@@ -6,8 +6,9 @@ pub mod shell;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use conformance_tests::helpers::new_user;
 pub use conformance_tests::helpers::{blue, until};
-use conformance_tests::servers::{ServerBackend, Store};
+use conformance_tests::servers::{ServerBackend, Store, with_user};
 use conformance_tests::{Effort, RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_etcd::{EtcdConfig, EtcdTable};
@@ -41,6 +42,14 @@ impl Store for Etcd {
 
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Raw, Stop> {
         Ok(Raw::new(Shell::of(&backend.url()).await?, cluster))
+    }
+
+    const MAKES_READERS: bool = true;
+
+    async fn reader(backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        let (shell, user) = (Shell::of(&backend.url()).await?, new_user());
+        shell::add_user(&shell, &user, "READ", "membership/").await?;
+        Ok(with_user(&backend.url(), &user, SECRET))
     }
 
     /// As the README describes it.

@@ -29,6 +29,24 @@ fn decode(value: &Value) -> Vec<u8> {
     STANDARD.decode(value.as_str().unwrap_or_default()).unwrap()
 }
 
+/// Creates a user with this permission on the keys below a prefix, and with the tests' password.
+pub async fn add_user(shell: &Shell, name: &str, may: &str, prefix: &str) -> Result<(), Stop> {
+    let end = format!("{}0", prefix.strip_suffix('/').unwrap());
+    let may = json!({ "permType": may, "key": code(prefix), "range_end": code(&end) });
+    for (path, body) in [
+        (
+            "/v3/auth/user/add",
+            json!({ "name": name, "password": super::SECRET }),
+        ),
+        ("/v3/auth/role/add", json!({ "name": name })),
+        ("/v3/auth/role/grant", json!({ "name": name, "perm": may })),
+        ("/v3/auth/user/grant", json!({ "user": name, "role": name })),
+    ] {
+        shell.call(path, body).await?;
+    }
+    Ok(())
+}
+
 /// Where a cluster's keys begin.
 pub fn base(cluster: &ClusterName) -> String {
     format!("membership/{}/", cluster.store_key())

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{RawAccess, ServerBackend, Store};
+use conformance_tests::helpers::new_user;
+use conformance_tests::servers::{RawAccess, ServerBackend, Store, with_user};
 use conformance_tests::{Capability, Reason, RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_mongo::{MongoConfig, MongoTable};
@@ -48,6 +49,22 @@ impl Store for MongoDb {
                 .collection_with_options("membership", all),
             cluster: cluster.store_key(),
         })
+    }
+
+    const MAKES_READERS: bool = true;
+
+    async fn reader(backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        let options = ClientOptions::parse(backend.servers().url()).await?;
+        let (admin, user) = (Client::with_options(options)?.database("admin"), new_user());
+        let resource = doc! { "db": "membership", "collection": "membership" };
+        let find = doc! { "resource": resource, "actions": ["find"] };
+        for command in [
+            doc! { "createRole": &user, "privileges": [find], "roles": [] },
+            doc! { "createUser": &user, "pwd": SECRET, "roles": [&user] },
+        ] {
+            admin.run_command(command).await?;
+        }
+        Ok(with_user(&backend.url(), &user, SECRET))
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {

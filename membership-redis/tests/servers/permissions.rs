@@ -6,16 +6,6 @@ use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableError
 use crate::support::*;
 use conformance_tests::helpers::*;
 
-/// The README's line for this user.
-fn readme_line(user: &str) -> Vec<String> {
-    let text = include_str!("../../README.md");
-    let line = text
-        .lines()
-        .find(|line| line.starts_with(&format!("ACL SETUSER {user} ")))
-        .expect("the README has the line");
-    line.split_whitespace().map(str::to_owned).collect()
-}
-
 /// The commands that the line grants by name.
 fn granted(user: &str) -> Vec<String> {
     readme_line(user)

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use conformance_tests::helpers::new_user;
 pub use conformance_tests::helpers::{blue, until};
-use conformance_tests::servers::{ServerBackend, Store};
+use conformance_tests::servers::{ServerBackend, Store, with_user};
 use conformance_tests::{RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_redis::{RedisConfig, RedisTable};
@@ -35,6 +36,16 @@ pub fn key(cluster: &ClusterName, what: &str) -> String {
 
 pub const KEYS: [&str; 4] = ["version", "rows", "heartbeats", "cell"];
 
+/// The README's line for this user.
+pub fn readme_line(user: &str) -> Vec<String> {
+    let text = include_str!("../../README.md");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(&format!("ACL SETUSER {user} ")))
+        .expect("the README has the line");
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Redis or Valkey, whether one server, Sentinel or Cluster.
 pub struct Redis;
 
@@ -53,6 +64,23 @@ impl Store for Redis {
 
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Raw, Stop> {
         Raw::open(backend, cluster).await
+    }
+
+    const MAKES_READERS: bool = true;
+
+    async fn reader(backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        let user = new_user();
+        let mut acl = redis::cmd("ACL");
+        for word in readme_line("clients").iter().skip(1) {
+            match word.as_str() {
+                "clients" => acl.arg(&user),
+                word if word.starts_with('>') => acl.arg(format!(">{SECRET}")),
+                word => acl.arg(word),
+            };
+        }
+        let mut shell = raw(&backend.servers().url()).await?;
+        acl.exec_async(&mut shell).await?;
+        Ok(with_user(&backend.url(), &user, SECRET))
     }
 
     /// As the README describes it.

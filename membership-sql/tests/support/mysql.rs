@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::servers::{RawAccess, ServerBackend, Store};
+use conformance_tests::helpers::new_user;
+use conformance_tests::servers::{RawAccess, ServerBackend, Store, with_user};
 use conformance_tests::{Capability, Reason, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_sql::{MysqlConfig, MysqlTable};
@@ -156,6 +157,21 @@ impl Store for Mysql {
 
     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Raw, Stop> {
         Raw::open(&backend.servers().url(), cluster).await
+    }
+
+    const MAKES_READERS: bool = true;
+
+    async fn reader(backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        let (mut shell, user) = (shell(&backend.servers().url()).await?, new_user());
+        let who = format!("{user}@'127.0.0.1'");
+        let create = format!("CREATE USER {who} IDENTIFIED BY '{SECRET}'");
+        shell.query_drop(create).await?;
+        for table in ["membership_meta"].iter().chain(&TABLES) {
+            shell
+                .query_drop(format!("GRANT SELECT ON {table} TO {who}"))
+                .await?;
+        }
+        Ok(with_user(&backend.url(), &user, SECRET))
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {

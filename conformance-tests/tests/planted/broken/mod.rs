@@ -1,6 +1,7 @@
 //! A backend over the in-memory table that breaks one clause on purpose.
 
 mod bug;
+mod reader;
 mod table;
 
 use std::sync::Arc;
@@ -178,6 +179,14 @@ impl Backend for Planted {
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
         self.away.store(!available, Ordering::SeqCst);
         Ok(())
+    }
+
+    async fn reader(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, Stop> {
+        let inner = self.client(cluster).await?;
+        Ok(Arc::new(reader::Reader {
+            bug: self.bug,
+            inner,
+        }))
     }
 
     fn secret(&self) -> Result<String, Stop> {

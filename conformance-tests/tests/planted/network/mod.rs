@@ -107,6 +107,7 @@ impl Backend for Networked {
             (Capability::Child, Reason::InMemory),
             (Capability::Depose, Reason::OneServer),
             (Capability::Recreate, Reason::InMemory),
+            (Capability::Reader, Reason::InMemory),
             (Capability::Secret, Reason::NoSecret),
         ]
     }

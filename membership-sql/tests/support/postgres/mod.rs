@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use conformance_tests::Stop;
-use conformance_tests::servers::{RawAccess, ServerBackend, Store, VersionRowFields};
+use conformance_tests::helpers::new_user;
+use conformance_tests::servers::{RawAccess, ServerBackend, Store, VersionRowFields, with_user};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_sql::{PostgresConfig, PostgresTable};
 pub use membership_testbed::Options;
@@ -42,6 +43,19 @@ impl Store for Postgres {
             shell: Shell::connect(&backend.servers().url()).await?,
             cluster: cluster.store_key(),
         })
+    }
+
+    const MAKES_READERS: bool = true;
+
+    async fn reader(backend: &ServerBackend<Self>) -> Result<String, Stop> {
+        let shell = Shell::connect(&backend.servers().url()).await?;
+        let (user, tables) = (new_user(), TABLES.join(", "));
+        let sql = format!(
+            "CREATE ROLE {user} LOGIN PASSWORD '{SECRET}'; GRANT USAGE ON SCHEMA public TO {user};
+             GRANT SELECT ON membership_meta, {tables} TO {user}"
+        );
+        shell.run(&sql).await?;
+        Ok(with_user(&backend.url(), &user, SECRET))
     }
 
     fn short_timeouts(&self) -> &'static str {
