@@ -42,7 +42,7 @@ pub fn readme_line(user: &str) -> Vec<String> {
     let line = text
         .lines()
         .find(|line| line.starts_with(&format!("ACL SETUSER {user} ")))
-        .expect("the README has the line");
+        .unwrap();
     line.split_whitespace().map(str::to_owned).collect()
 }
 
