@@ -333,7 +333,7 @@ impl Protocol {
         self.answerer
             .on_call(&mut self.ctx, &self.prober, caller, call, suspects, judge);
         let wait = self.ctx.probe_timeout() * 3 / 2;
-        self.roll_call.hold(&mut self.ctx, from, wait);
+        self.roll_call.held.on_call(&mut self.ctx, from, wait);
     }
 
     /// Whether the table could have these rows.

@@ -10,6 +10,9 @@ use crate::SiloAddress;
 const MAX_ACCUSED_TARGETS: usize = 10;
 /// How many silos share the probing of each stale row.
 const STALE_SHARE: usize = 4;
+/// Maximum number of stale rows that a silo probes at a time. A roll call names all stale rows, so the
+/// others need no probes of their own to leave; those that do not leave come next.
+const MAX_STALE_TARGETS: usize = 10;
 
 impl Protocol {
     /// Chooses the silos to probe: ring successors, accused silos, and this silo's share of the
@@ -51,7 +54,8 @@ impl Protocol {
                 targets.extend(
                     self.stale
                         .iter()
-                        .filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE)),
+                        .filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE))
+                        .take(MAX_STALE_TARGETS),
                 );
             }
         } else {

@@ -162,7 +162,7 @@ impl Voter {
         input: &VoterInput<'_>,
     ) -> ToAsk {
         let none = ToAsk::default();
-        roll_call.follow_losses(ctx);
+        roll_call.held.follow_losses(ctx);
         // While the table fails nobody can be declared dead, and nobody is asked.
         let away = ctx.table.failing_since.is_some();
         if roll_call.is_running() || away || !Self::may_accuse(ctx) {

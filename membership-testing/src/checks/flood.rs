@@ -52,8 +52,9 @@ struct Step {
     joining: BTreeSet<SiloAddress>,
     /// The silos that were declared dead.
     dead: BTreeSet<SiloAddress>,
-    /// How many processes ran at the end.
-    running: usize,
+    /// How many processes ran, on average: one that ended after a second counts for that second, as the
+    /// messages that it sent do.
+    running: f64,
     /// The share of messages that arrived twice, at most.
     twice: f64,
 }
@@ -91,12 +92,12 @@ impl Flood {
 
     /// Judges the minute that has just ended.
     fn judge(&mut self, truth: &GroundTruth) -> Result<(), String> {
-        let running: usize = self.steps.iter().map(|s| s.running).sum();
-        if running == 0 || truth.lies {
+        let running: f64 = self.steps.iter().map(|s| s.running).sum();
+        if running <= 0.0 || truth.lies {
             return Ok(());
         }
         self.judged += 1;
-        let silos = running as f64 / STEPS as f64;
+        let silos = running / STEPS as f64;
         let sent: u64 = self.steps.iter().map(|s| s.sent).sum();
         let each = sent as f64 / silos;
         let commits: u64 = self.steps.iter().map(|s| s.commits).sum();
@@ -150,11 +151,12 @@ impl Flood {
         if truth.now < end {
             return Ok(());
         }
-        last.running = truth
-            .records
-            .iter()
-            .filter(|r| r.started <= end && r.ended.is_none_or(|t| t > end))
-            .count();
+        let ran = |r: &ProcessRecord| {
+            let until = r.ended.unwrap_or(end).min(end);
+            until.saturating_sub(r.started.max(last.began))
+        };
+        let ran: Duration = truth.records.iter().map(ran).sum();
+        last.running = ran.as_secs_f64() / STEP.as_secs_f64();
         let judgement = if self.steps.len() == STEPS {
             self.judge(truth)
         } else {

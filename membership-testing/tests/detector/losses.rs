@@ -70,8 +70,7 @@ fn nobody_is_left_and_others_start() {
 /// itself: no probe of a member reaches it, and nobody answers its own. All others must leave all the
 /// same, and soon.
 fn a_few_of_many_are_left(seed: u64, (how, silos, left): (Crash, usize, usize)) -> Outcome {
-    // So many probes of a few silos are not what this is about.
-    let mut stage = Stage::set_as(seed, silos, |builder| builder.checks(Vec::new()))?;
+    let mut stage = Stage::set(seed, silos)?;
     for victim in stage.draw(silos - left) {
         match how {
             Crash::Processes => stage.cluster.kill(victim),
@@ -85,6 +84,8 @@ fn a_few_of_many_are_left(seed: u64, (how, silos, left): (Crash, usize, usize)) 
         known.is_some_and(|took| took <= S(120)),
         "{how:?}, {left} of {silos} left: known only after {known:.1?}"
     );
+    // The load of each minute of it is judged as well.
+    stage.cluster.run_for(S(60))?;
     stage.all_live(&running)
 }
 
@@ -92,7 +93,15 @@ fn a_few_of_many_are_left(seed: u64, (how, silos, left): (Crash, usize, usize)) 
 fn a_few_of_many_are_left_and_remove_the_others() {
     let mut cases = Vec::new();
     for how in [Crash::Processes, Crash::Machines] {
-        for (silos, left) in [(12, 3), (30, 3), (60, 3), (60, 4), (60, 5), (100, 3)] {
+        for (silos, left) in [
+            (12, 3),
+            (30, 3),
+            (60, 3),
+            (60, 4),
+            (60, 5),
+            (100, 3),
+            (100, 10),
+        ] {
             cases.push((how, silos, left));
         }
     }

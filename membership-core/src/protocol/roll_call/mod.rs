@@ -8,6 +8,8 @@
 //! suspects of the same call, so that silos that died together leave together. A call without a
 //! majority is not repeated as long as nothing changes; see `standoff`.
 
+mod electorate;
+mod held;
 mod judge;
 mod running;
 mod tally;
@@ -23,8 +25,9 @@ use super::notice::{Observation, RollCallResult};
 use super::standoff::{Expiry, Standoff};
 use super::timers::Timer;
 use crate::hooks::Calls;
-use crate::intent::{self, Count};
 use crate::{MonoTime, RollCount, SiloAddress, Suspicion};
+pub(crate) use electorate::{Electorate, expiry};
+use held::Held;
 use judge::Judgement;
 pub(crate) use judge::{Verdict, refusal};
 use running::Running;
@@ -43,9 +46,6 @@ const ALONE: usize = 32;
 /// The longest time between the beginnings of two calls that give no majority.
 const LONGEST_GAP: Duration = Duration::from_secs(30);
 
-/// Of many silos that may call again at the same moment, one does so in this time.
-const BETWEEN_CALLERS: Duration = Duration::from_millis(15);
-
 /// A call, and the suspects that it names, each with how many milliseconds it has been silent.
 pub(crate) type Asked = (u64, Vec<(SiloAddress, u64)>);
 
@@ -58,7 +58,7 @@ pub(crate) struct RollCall {
     /// How many calls in a row gave no majority, none of them long after the one before.
     fruitless: u32,
     /// The calls of others.
-    held: Held,
+    pub(crate) held: Held,
     /// How many suspects the next call would be about.
     size: usize,
     /// When the words of others hold back a call no longer: set while this silo has suspects.
@@ -69,99 +69,6 @@ pub(crate) struct RollCall {
     challenges: Vec<(SiloAddress, Vec<Suspicion>)>,
     /// What it gave of those that were not voted out, for people.
     kept: Vec<(SiloAddress, Option<RollCount>)>,
-}
-
-/// The calls of others under way: this silo waits for their results, because it tells them what it
-/// has missed itself.
-#[derive(Debug, Default)]
-struct Held {
-    until: Option<MonoTime>,
-    /// How long after the others this silo may call.
-    spread: Duration,
-    /// The losses in the last view: a view in which silos have died shortens the wait.
-    losses: u64,
-    /// When each caller began to hold this silo.
-    callers: BTreeMap<SiloAddress, MonoTime>,
-}
-
-/// Who counts, and how this silo is.
-pub(crate) struct Electorate<'a> {
-    pub(crate) stale: &'a BTreeSet<SiloAddress>,
-    /// Challenged silos that have written no heartbeat since. They count in majorities.
-    pub(crate) challenged: &'a BTreeSet<SiloAddress>,
-    pub(crate) score: u8,
-    /// Nobody has answered a probe of this silo for a while.
-    pub(crate) quiet: bool,
-    /// How long an answer may take.
-    pub(crate) timeout: Duration,
-}
-
-/// Whether a silo writes heartbeats.
-pub(crate) fn expiry(
-    stale: &BTreeSet<SiloAddress>,
-    challenged: &BTreeSet<SiloAddress>,
-    silo: &SiloAddress,
-) -> Expiry {
-    if stale.contains(silo) {
-        Expiry::Stale
-    } else if challenged.contains(silo) {
-        Expiry::Challenged
-    } else {
-        Expiry::No
-    }
-}
-
-impl Electorate<'_> {
-    /// Whether a silo writes no heartbeats: it can be voted out without a majority.
-    fn is_expired(&self, silo: &SiloAddress) -> bool {
-        self.expiry(silo) > Expiry::No
-    }
-
-    fn expiry(&self, silo: &SiloAddress) -> Expiry {
-        expiry(self.stale, self.challenged, silo)
-    }
-
-    /// Whether so few silos are Active that the Joining ones count as well.
-    fn joining_count(&self, ctx: &Ctx) -> bool {
-        let active = ctx.members.active.iter();
-        intent::joining_count(active.filter(|s| !self.stale.contains(s)).count(), false)
-    }
-
-    /// Whether these silos are enough to vote out a suspect (`unopposed` = nobody reaches it): the rule of
-    /// [`is_majority`](intent::is_majority), by the lists of the confirmed view.
-    fn majority<'a>(
-        &self,
-        ctx: &Ctx,
-        suspect: &SiloAddress,
-        silos: impl Iterator<Item = &'a SiloAddress>,
-        unopposed: bool,
-        sample: Option<usize>,
-    ) -> bool {
-        let members = &ctx.members;
-        let is_active = |s: &SiloAddress| members.active.binary_search(s).is_ok();
-        let fresh = |all: usize, which: &dyn Fn(&SiloAddress) -> bool| {
-            all - self.stale.iter().filter(|s| which(s)).count()
-        };
-        let (mut active, mut joining) = (Count::default(), Count::default());
-        active.all = fresh(members.active.len(), &is_active);
-        let suspect_joins = is_joining(ctx, suspect);
-        let with_joining = intent::joining_count(active.all, suspect_joins);
-        if with_joining {
-            joining.all = fresh(members.joining.len(), &|s| is_joining(ctx, s));
-        }
-        let may_tie = active.all.is_multiple_of(2) || (active.all + joining.all).is_multiple_of(2);
-        let leader = if may_tie { ctx.leader() } else { None };
-        let mut leads = false;
-        for silo in silos.filter(|s| !self.stale.contains(s)) {
-            leads |= unopposed && leader == Some(*silo);
-            if is_active(silo) {
-                active.some += 1;
-            } else if with_joining && is_joining(ctx, silo) {
-                joining.some += 1;
-            }
-        }
-        intent::outnumber(active, joining, suspect_joins, leads, sample)
-    }
 }
 
 impl RollCall {
@@ -200,39 +107,6 @@ impl RollCall {
         }
     }
 
-    /// Another silo calls: this one waits for the result, and a little longer, each silo for a time
-    /// of its own: those who still have suspects then call one after the other. One caller can hold
-    /// it for as long as a call may take, and then not for twice that time.
-    pub(crate) fn hold(&mut self, ctx: &mut Ctx, caller: SiloAddress, wait: Duration) {
-        let now = ctx.mono();
-        let longest = longest_time(ctx, ctx.probe_timeout());
-        if self.held_until(ctx).is_none() {
-            self.held.spread = turn(ctx);
-        }
-        let held = &mut self.held;
-        held.callers
-            .retain(|_, began| now.since(*began) <= longest * 3);
-        let began = *held.callers.entry(caller).or_insert(now);
-        if now.since(began) <= longest {
-            held.until = held.until.max(Some(now + wait + held.spread));
-        }
-    }
-
-    /// Until when this silo waits for the calls of others.
-    fn held_until(&self, ctx: &Ctx) -> Option<MonoTime> {
-        self.held.until.filter(|until| *until > ctx.mono())
-    }
-
-    /// A view in which silos have died may be all that the call of another silo gave, or the first of
-    /// several commits. Those who still have suspects call one after the other.
-    pub(crate) fn follow_losses(&mut self, ctx: &mut Ctx) {
-        if self.held.losses != ctx.members.losses && self.held_until(ctx).is_some() {
-            let soon = ctx.mono() + turn(ctx);
-            self.held.until = self.held.until.map(|until| until.min(soon));
-        }
-        self.held.losses = ctx.members.losses;
-    }
-
     /// The time between the beginnings of two calls: it doubles with each one that gives no majority.
     fn gap(&self, ctx: &Ctx) -> Duration {
         let times = 2u32.saturating_pow(self.fruitless) - 1;
@@ -253,7 +127,7 @@ impl RollCall {
             let free = ctx
                 .expense
                 .free_at(&ctx.config, self.size, all.min(SAMPLE), all);
-            next.max(free + self.held.spread)
+            next.max(free + self.held.spread())
         }
     }
 
@@ -265,7 +139,7 @@ impl RollCall {
         let impatient = self.is_impatient(ctx);
         self.running.is_none()
             && (is_news || impatient || self.free_at(ctx) <= now)
-            && (impatient || self.held_until(ctx).is_none())
+            && (impatient || self.held.until(ctx).is_none())
             && !self.standoff.covers(ctx, silo, expiry, impatient)
     }
 
@@ -288,7 +162,7 @@ impl RollCall {
 
     /// Wakes this silo when it may call next, if that is not now.
     pub(crate) fn wake(&self, ctx: &mut Ctx) {
-        let until = self.held_until(ctx).max(Some(self.free_at(ctx)));
+        let until = self.held.until(ctx).max(Some(self.free_at(ctx)));
         let until = self.patient_until.map_or(until, |at| until.min(Some(at)));
         if let Some(until) = until.filter(|t| *t > ctx.mono())
             && !ctx.timers.is_set(Timer::Check)
@@ -583,13 +457,6 @@ fn longest_hold(ctx: &mut Ctx) -> Duration {
     let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
     let spread = Duration::from_millis(500).saturating_mul(silos.saturating_mul(silos));
     LONGEST_GAP * 2 + ctx.jitter(spread)
-}
-
-/// When this silo may call, of many that may do so from the same moment on.
-fn turn(ctx: &mut Ctx) -> Duration {
-    let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
-    let spread = BETWEEN_CALLERS.saturating_mul(silos);
-    ctx.jitter(spread.min(ctx.probe_timeout()))
 }
 
 /// The longest time that a call takes.

@@ -15,6 +15,8 @@ use crate::{MonoTime, SiloAddress};
 
 /// How many are asked while nobody answers.
 const FEW: usize = 10;
+/// For each silo that answers, so many silent ones are asked again.
+const ANSWERS: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Running {
@@ -80,7 +82,7 @@ impl Running {
     /// three does not, that is no loss of single messages: many silos died, or the network is cut.
     fn silence(&self) -> Duration {
         let (asked, here) = (self.asked.len(), self.here.len());
-        if here * 8 >= asked && (asked - here) * 3 >= asked {
+        if here * ANSWERS >= asked && (asked - here) * 3 >= asked {
             self.timeout / 4
         } else {
             self.timeout * 3 / 4
@@ -151,20 +153,23 @@ impl Running {
         self.asked_again += 1;
         let message = self.question(self.name(ctx.mono(), |_| true));
         let silent = self.asked.difference(&self.here).copied().collect();
-        Self::send(ctx, &message, silent, self.here.is_empty().then_some(stale));
+        // Where hardly anybody answers, hardly anybody is there.
+        let most = FEW.max(self.here.len() * ANSWERS);
+        let few = (most < self.asked.len()).then_some((most, stale));
+        Self::send(ctx, &message, silent, few);
     }
 
-    /// Sends to all of these. While this silo hears nobody (then `quiet` names those that are stale), a
-    /// few are enough to find out whether that is still so, those first that write heartbeats; as soon
-    /// as one has answered, the others are asked as well.
+    /// Sends to all of these, or to so many of them, those first that are not stale. While this silo
+    /// hears nobody, a few are enough to find out whether that is still so; as soon as some have
+    /// answered, more are asked.
     fn send(
         ctx: &mut Ctx,
         message: &Arc<Message>,
         mut to: Vec<SiloAddress>,
-        quiet: Option<&BTreeSet<SiloAddress>>,
+        few: Option<(usize, &BTreeSet<SiloAddress>)>,
     ) {
-        if let Some(stale) = quiet.filter(|_| to.len() > FEW) {
-            draw_first(ctx, &mut to, FEW, |silo| !stale.contains(silo));
+        if let Some((most, stale)) = few.filter(|(most, _)| to.len() > *most) {
+            draw_first(ctx, &mut to, most, |silo| !stale.contains(silo));
         }
         for silo in to {
             ctx.send_to(silo, message.clone());
@@ -195,7 +200,7 @@ impl Running {
         let named = self.name(ctx.mono(), |_| true);
         let message = self.question(named.clone());
         let asked = self.asked.iter().copied().collect();
-        Self::send(ctx, &message, asked, quiet);
+        Self::send(ctx, &message, asked, quiet.map(|stale| (FEW, stale)));
         self.next_round = ctx.mono() + self.timeout;
         named
     }

@@ -296,7 +296,7 @@ fn a_silo_that_was_asked_about_a_suspect_waits_with_its_own_call() {
     let mut c = Calling::new(5);
     let due = |c: &Calling, n| c.roll_call.is_due(&c.ctx, &silo(n), Expiry::No);
     assert!(due(&c, 5));
-    c.roll_call.hold(&mut c.ctx, silo(2), ms(2_250));
+    c.roll_call.held.on_call(&mut c.ctx, silo(2), ms(2_250));
     assert!(!due(&c, 5) && !due(&c, 4));
     c.roll_call.wake(&mut c.ctx);
     let by = c.ctx.timers.next().unwrap().since(c.ctx.now.mono);
@@ -312,8 +312,8 @@ fn those_who_waited_for_one_call_begin_one_after_the_other() {
         for _ in 0..random {
             c.ctx.random();
         }
-        c.roll_call.hold(&mut c.ctx, silo(2), ms(1_000));
-        c.roll_call.hold(&mut c.ctx, silo(3), ms(1_000));
+        c.roll_call.held.on_call(&mut c.ctx, silo(2), ms(1_000));
+        c.roll_call.held.on_call(&mut c.ctx, silo(3), ms(1_000));
         c.roll_call.wake(&mut c.ctx);
         c.ctx.timers.next().unwrap().since(c.ctx.now.mono)
     };
@@ -342,7 +342,7 @@ fn those_who_have_paid_for_the_calls_so_far_begin_one_after_the_other() {
         for _ in 0..1_000 {
             c.ctx.expense.add(now, &c.ctx.config);
         }
-        c.roll_call.hold(&mut c.ctx, silo(2), ms(100));
+        c.roll_call.held.on_call(&mut c.ctx, silo(2), ms(100));
         let told = [silo(9)];
         c.roll_call
             .standoff
@@ -370,12 +370,12 @@ fn a_death_ends_the_wait_for_one_silo_after_the_other() {
         for _ in 0..random {
             c.ctx.random();
         }
-        c.roll_call.follow_losses(&mut c.ctx);
-        c.roll_call.hold(&mut c.ctx, silo(2), ms(2_250));
+        c.roll_call.held.follow_losses(&mut c.ctx);
+        c.roll_call.held.on_call(&mut c.ctx, silo(2), ms(2_250));
         let mut rows = actives(1..=8);
         rows.push(entry(silo(9), SiloStatus::Dead));
         believe(&mut c.ctx, snapshot(6, rows));
-        c.roll_call.follow_losses(&mut c.ctx);
+        c.roll_call.held.follow_losses(&mut c.ctx);
         c.roll_call.wake(&mut c.ctx);
         c.ctx.timers.next().unwrap().since(c.ctx.now.mono)
     };

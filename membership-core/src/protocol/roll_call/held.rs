@@ -1,0 +1,71 @@
+//! The calls of other silos hold back those of this one, and of those that wait, one calls after the
+//! other: each waits for a time of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::longest_time;
+use crate::protocol::context::Ctx;
+use crate::{MonoTime, SiloAddress};
+
+/// Of many silos that may call again at the same moment, one does so in this time.
+const BETWEEN_CALLERS: Duration = Duration::from_millis(15);
+
+/// The calls of others under way: this silo waits for their results, because it tells them what it
+/// has missed itself.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    until: Option<MonoTime>,
+    /// How long after the others this silo may call.
+    spread: Duration,
+    /// The losses in the last view: a view in which silos have died shortens the wait.
+    losses: u64,
+    /// When each caller began to hold this silo.
+    callers: BTreeMap<SiloAddress, MonoTime>,
+}
+
+impl Held {
+    /// Another silo calls: this one waits for the result, and a little longer, each silo for a time
+    /// of its own: those who still have suspects then call one after the other. One caller can hold
+    /// it for as long as a call may take, and then not for twice that time.
+    pub(crate) fn on_call(&mut self, ctx: &mut Ctx, caller: SiloAddress, wait: Duration) {
+        let now = ctx.mono();
+        let longest = longest_time(ctx, ctx.probe_timeout());
+        if self.until(ctx).is_none() {
+            self.spread = turn(ctx);
+        }
+        self.callers
+            .retain(|_, began| now.since(*began) <= longest * 3);
+        let began = *self.callers.entry(caller).or_insert(now);
+        if now.since(began) <= longest {
+            self.until = self.until.max(Some(now + wait + self.spread));
+        }
+    }
+
+    /// Until when this silo waits for the calls of others.
+    pub(super) fn until(&self, ctx: &Ctx) -> Option<MonoTime> {
+        self.until.filter(|until| *until > ctx.mono())
+    }
+
+    /// How long after the others this silo may call.
+    pub(super) const fn spread(&self) -> Duration {
+        self.spread
+    }
+
+    /// A view in which silos have died may be all that the call of another silo gave, or the first of
+    /// several commits. Those who still have suspects call one after the other.
+    pub(crate) fn follow_losses(&mut self, ctx: &mut Ctx) {
+        if self.losses != ctx.members.losses && self.until(ctx).is_some() {
+            let soon = ctx.mono() + turn(ctx);
+            self.until = self.until.map(|until| until.min(soon));
+        }
+        self.losses = ctx.members.losses;
+    }
+}
+
+/// When this silo may call, of many that may do so from the same moment on.
+fn turn(ctx: &mut Ctx) -> Duration {
+    let silos = u32::try_from(ctx.members.alive.len()).unwrap_or(u32::MAX);
+    let spread = BETWEEN_CALLERS.saturating_mul(silos);
+    ctx.jitter(spread.min(ctx.probe_timeout()))
+}
