@@ -226,3 +226,36 @@ fn one_half_stays_whole_whatever_becomes_of_the_leader() {
     }
     for_each(&cases, 0..5, halves_and_a_leader);
 }
+
+/// A silo does not reach the table, so its heartbeat stands still, and all others reach it. Two silos
+/// watch heartbeats, because each of them does not reach a third one. Then the two lose sight of all.
+/// They must not vote out the one that writes no heartbeats between themselves.
+fn two_lose_sight_of_all_and_of_a_stale_one(seed: u64, silos: usize) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let drawn = stage.draw(4);
+    let (stale, third, two) = (drawn[0], drawn[1], drawn[2..].to_vec());
+    stage.cluster.cut_from_table(stale, true);
+    stage.cluster.cut_both_ways(&two, &[third]);
+    let time = stage.cluster.rng().between(S(45), S(50));
+    stage.cluster.run_for(time)?;
+    let mut rest = stage.silos.clone();
+    rest.retain(|s| !two.contains(s));
+    stage.all_live(&rest)?;
+    stage.cluster.cut_both_ways(&two, &rest);
+    for _ in 0..60 {
+        stage.cluster.run_for(S(1))?;
+        stage.all_live(&rest)?;
+    }
+    stage.cluster.cut_from_table(stale, false);
+    stage.cluster.heal();
+    stage.ends_well_for(&rest)
+}
+
+#[test]
+fn two_that_are_cut_off_do_not_end_a_silo_that_writes_no_heartbeats() {
+    for_each(
+        &[6, 10, 20],
+        0..20,
+        two_lose_sight_of_all_and_of_a_stale_one,
+    );
+}

@@ -157,6 +157,7 @@ impl Running {
                 (false, _) if most => Judgement::Open,
                 (false, _) => Judgement::Kept,
                 (true, false) => Judgement::Open,
+                (true, true) if self.is_cut_off(ctx, silo, with) => Judgement::Kept,
                 (true, true) if votes >= needed && silent => Judgement::Lost,
                 (true, true) if votes >= needed => Judgement::Open,
                 (true, true) => Judgement::Kept,
@@ -176,6 +177,21 @@ impl Running {
         } else {
             Judgement::Kept
         }
+    }
+
+    /// Whether most of those that may reach a suspect are out of this silo's sight, although they write
+    /// heartbeats: then this silo is the one that is cut off. (Half of them, if the leader is one.)
+    fn is_cut_off(&self, ctx: &Ctx, silo: &SiloAddress, with: &Electorate<'_>) -> bool {
+        let live = |s: &&SiloAddress| {
+            *s != silo && !with.is_expired(s) && ctx.members.active.binary_search(s).is_ok()
+        };
+        let away = || {
+            let asked = self.asked.iter().filter(live);
+            asked.filter(|s| !self.here.contains(*s))
+        };
+        let (gone, there) = (away().count(), self.here.iter().filter(live).count() + 1);
+        let leads = |s: &SiloAddress| ctx.leader() == Some(*s);
+        gone > there || (gone == there && gone + there > 2 && away().any(leads))
     }
 
     /// The votes with which this silo challenges a suspect that nobody reached, in a call to which no
