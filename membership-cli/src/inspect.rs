@@ -66,11 +66,36 @@ impl Inspection {
 
     /// Whether somebody changed or removed rows without a commit, as far as the rows tell.
     pub fn is_changed_by_hand(&self) -> bool {
+        self.by_hand().is_some()
+    }
+
+    /// What somebody did to the rows without a commit, as far as the rows tell.
+    pub fn by_hand(&self) -> Option<String> {
+        let row = &self.snapshot.version_row;
         let rows = &self.snapshot.rows;
-        let counted = self.snapshot.version_row.row_count;
-        let other =
-            rows.undecodable().next().is_none() && self.snapshot.is_as_committed() == Some(false);
-        other || counted != rows.len() as u64
+        if rows.undecodable().next().is_none() && self.snapshot.is_as_committed() == Some(false) {
+            return Some(format!(
+                "the rows are not those of version {}: somebody changed or removed some without a commit",
+                row.version
+            ));
+        }
+        // A later commit has confirmed what is left.
+        let (counted, there) = (row.row_count, rows.len() as u64);
+        (counted != there).then(|| {
+            format!(
+                "the commits so far leave {counted} rows, and the table has {there}: somebody removed or added some without a commit"
+            )
+        })
+    }
+
+    /// What to say before a commit of a person: it makes a change by hand final.
+    pub fn commit_warning(&self) -> Option<String> {
+        let changed = self.snapshot.is_as_committed() == Some(false);
+        changed.then(|| {
+            "warning: somebody changed or removed rows without a commit. Undo that first (`membership doctor`): after the \
+             next commit a silo without a row stops, and where a row was changed all silos write nothing any more"
+                .to_owned()
+        })
     }
 
     /// How far this machine's clock is behind those of the silos, if all heartbeats of at least two

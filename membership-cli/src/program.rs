@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use clap::{Arg, CommandFactory, FromArgMatches, Parser};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser};
 use membership::Connectors;
 
 use crate::commands::Command;
@@ -46,13 +47,46 @@ fn talks(arg: Arg) -> Arg {
 /// `MEMBERSHIP_GATEWAY_PORT`.
 fn with_variable(arg: Arg) -> Arg {
     let option = arg.get_long().filter(|_| !arg.is_hide_set());
-    match option {
-        Some(long) if arg.get_env().is_none() && long != "help" => {
-            let name = long.to_ascii_uppercase().replace('-', "_");
-            arg.env(format!("MEMBERSHIP_{name}"))
+    match option.map(variable) {
+        Some(name) if arg.get_env().is_none() && arg.get_id() != "help" => {
+            let arg = match arg.get_action() {
+                ArgAction::SetTrue => arg.value_parser(flag),
+                _ => arg,
+            };
+            arg.env(name)
         }
         _ => arg,
     }
+}
+
+/// The variable of an option.
+fn variable(long: &str) -> String {
+    let name = long.to_ascii_uppercase().replace('-', "_");
+    format!("MEMBERSHIP_{name}")
+}
+
+/// What people write into a variable that switches something on or off. An empty one is as none.
+fn flag(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "" | "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err("write true or false".to_owned()),
+    }
+}
+
+/// The variable that a refused value comes from, if it does not stand on the command line.
+fn refused_variable(error: &clap::Error, args: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let long = arg.strip_prefix("--")?.split([' ', '=']).next()?;
+    let stands_there = args.iter().any(|given| {
+        let given = given.to_string_lossy();
+        let given = given.strip_prefix("--").and_then(|g| g.split('=').next());
+        given == Some(long)
+    });
+    let name = variable(long);
+    (!stands_there && std::env::var_os(&name).is_some()).then_some(name)
 }
 
 /// Runs the program with `connectors`: call this from the `main` of a program with a store of your
@@ -82,8 +116,9 @@ pub fn run(
 }
 
 fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exit {
+    let args: Vec<OsString> = args.into_iter().collect();
     let parsed = program()
-        .try_get_matches_from(args)
+        .try_get_matches_from(&args)
         .and_then(|m| Cli::from_arg_matches(&m));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -94,6 +129,10 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
                 error.render().to_string()
             };
             session.err.raw(text);
+            if let Some(name) = refused_variable(&error, &args) {
+                let text = format!("The value comes from the environment variable {name}.");
+                session.err.line(text);
+            }
             return Exit::Usage;
         }
         Err(help) => {

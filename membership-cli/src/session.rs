@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::events;
 use crate::exit::Failure;
-use crate::out::Out;
+use crate::out::{Out, Paint};
 
 /// Which store.
 #[derive(Clone, Debug, Args)]
@@ -102,6 +102,14 @@ impl Session {
         match self.json {
             true => self.out.line(events::timed(event())),
             false => self.out.line(text()),
+        }
+    }
+
+    /// Writes a warning, if there is one.
+    pub fn warn(&mut self, warning: Option<String>) {
+        if let Some(warning) = warning {
+            let warning = self.err.paint(Paint::Yellow, warning);
+            self.err.line(warning);
         }
     }
 

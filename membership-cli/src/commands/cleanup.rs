@@ -48,6 +48,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         let inspection = Inspection::of(table.as_ref()).await?;
         (policy.defunct(&inspection.snapshot), "would be removed")
     } else {
+        session.warn(Inspection::of(table.as_ref()).await?.commit_warning());
         let mut runtime = TokioRuntime;
         let mut admin = Admin::new(table.as_ref(), &mut runtime);
         (admin.cleanup(&policy).await?, "removed")

@@ -50,6 +50,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         let warning = session.err.paint(Paint::Yellow, warning);
         session.err.line(warning);
     }
+    session.warn(inspection.commit_warning());
     if !args.yes
         && !session.ask(
             &format!(

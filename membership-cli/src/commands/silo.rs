@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use membership::protocol::{JoinError, Termination};
+use membership::protocol::{DeclaredDead, JoinError, Termination};
 use membership::transport::TransportError;
-use membership::{Config, EventKind, Events, Preset, Silo, SiloBuilder, StartError};
+use membership::{CauseOfDeath, Config, EventKind, Events, Preset, Silo, SiloBuilder, StartError};
 
 use super::silo_report::Report;
 use crate::config_file::{self, PresetName};
@@ -18,7 +18,7 @@ use crate::printer::Printer;
 use crate::security::SecurityArgs;
 use crate::session::{Session, TableArgs};
 use crate::stop::{Stop, Stops};
-use crate::text::ip_and_port;
+use crate::text::{clean, ip_and_port};
 
 /// Run one silo until SIGTERM, SIGINT or SIGHUP, then leave; a second signal stops it at once
 #[derive(Debug, clap::Args)]
@@ -300,16 +300,9 @@ impl Life {
         self.report.terminated(end);
         match end {
             Termination::Left { .. } => Ok(Exit::Ok),
-            Termination::DeclaredDead(dead) => Err(Failure::new(
-                Exit::DeclaredDead,
-                format!(
-                    "{} was declared dead ({}) in version {}; `membership why {}` shows who voted and why",
-                    dead.silo,
-                    dead.cause(),
-                    dead.version,
-                    dead.silo
-                ),
-            )),
+            Termination::DeclaredDead(dead) => {
+                Err(Failure::new(Exit::DeclaredDead, declared_dead(dead)))
+            }
             Termination::Unreachable { why, .. } => Err(Failure::new(
                 Exit::DeclaredDead,
                 format!(
@@ -355,6 +348,26 @@ impl Life {
     }
 }
 
+/// How a silo ended that the table says is dead, and what shows more.
+fn declared_dead(dead: &DeclaredDead) -> String {
+    let (silo, version) = (dead.silo, dead.version);
+    match dead.death.as_ref().map(|death| &death.cause) {
+        // There is no row that `why` could explain.
+        None => format!(
+            "{silo} stopped (removed): version {version} of the table has no row of it. Nobody voted: somebody removed the row by hand, or it was dead for so long that it was cleaned up; `membership doctor` finds rows that were removed by hand"
+        ),
+        Some(cause @ CauseOfDeath::Evicted { .. }) => clean(&format!(
+            "{silo} was declared dead ({cause}) in version {version}"
+        )),
+        Some(cause @ CauseOfDeath::Superseded) => format!(
+            "{silo} was declared dead ({cause}) in version {version}: a newer process took its address; `membership why {silo}` shows which"
+        ),
+        Some(cause) => format!(
+            "{silo} was declared dead ({cause}) in version {version}; `membership why {silo}` shows who voted and why"
+        ),
+    }
+}
+
 /// The error with the options of the command line.
 fn in_flags(error: &StartError) -> String {
     match error {
@@ -382,6 +395,9 @@ fn in_flags(error: &StartError) -> String {
         ),
         StartError::Join(JoinError::VotedOut { silo, .. }) => format!(
             "{error}. Compare --advertise, --secret-file, --tls-… and --insecure with theirs, and look for a firewall; `membership why {silo}` shows who voted"
+        ),
+        StartError::Join(JoinError::Unreachable { .. }) => format!(
+            "{error}. Compare --advertise, --secret-file, --tls-… and --insecure with theirs, and look for a firewall. If their logs say table_replaced or table_rolled_back, they admit nobody: restart all silos together"
         ),
         other => other.to_string(),
     }

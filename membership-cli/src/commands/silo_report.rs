@@ -111,6 +111,8 @@ impl Report {
                 ),
             },
         );
+        let settings = view.snapshot().version_row.settings.workable();
+        self.table.heartbeats(settings.i_am_alive_period);
         self.last = Some(view.clone());
     }
 
@@ -177,7 +179,7 @@ impl Report {
                     self.why(&error)
                 ),
                 TableState::Changed(_) => {
-                    format!("{word}: this is not the table that the silo knew{}. It writes nothing any more: restart all silos", self.why(&error))
+                    format!("{word}: this is not the table that the silo knew{}. It writes nothing any more, and admits nobody: restart all silos together", self.why(&error))
                 }
                 _ => format!("the table cannot be used ({word}){}: run `membership doctor`", self.why(&error)),
             },
@@ -271,7 +273,10 @@ impl Report {
                 _ => json!({"event": "terminated", "cause": "unknown", "votes": []}),
             },
             || match end {
-                Termination::DeclaredDead(dead) => format!("declared dead: {}, {}", dead.cause(), count(dead.votes.len(), "vote")),
+                Termination::DeclaredDead(dead) => match dead.votes.len() {
+                    0 => format!("declared dead: {}", dead.cause()),
+                    votes => format!("declared dead: {}, {}", dead.cause(), count(votes, "vote")),
+                },
                 // The error that the program ends with says it.
                 Termination::JoinFailed(_) | Termination::Panicked { .. } => "stopped".to_owned(),
                 other => other.to_string(),

@@ -146,11 +146,8 @@ pub(crate) fn show(inspection: &Inspection, args: &RowArgs, out: &mut Out) {
         let line = out.paint(Paint::Red, line);
         out.line(line);
     }
-    if inspection.is_changed_by_hand() {
-        let line = format!(
-            "the rows are not those of version {}: somebody changed or removed some without a commit (run `membership doctor`)",
-            inspection.snapshot.version()
-        );
+    if let Some(what) = inspection.by_hand() {
+        let line = format!("{what} (run `membership doctor`)");
         let line = out.paint(Paint::Red, line);
         out.line(line);
     }

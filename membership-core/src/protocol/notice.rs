@@ -256,6 +256,14 @@ impl fmt::Display for DeclaredDead {
     }
 }
 
+/// The time without the fraction that tells nobody anything.
+const fn whole_seconds(time: Duration) -> Duration {
+    match time.as_secs() {
+        0 => time,
+        seconds => Duration::from_secs(seconds),
+    }
+}
+
 /// Why a join did not succeed. The row, if it was inserted, becomes Dead with cause `left`. If the
 /// table cannot be written either, the attempt ends after at most 10 s, and the other silos declare
 /// the silo dead.
@@ -291,7 +299,7 @@ pub enum JoinError {
         newer: SiloAddress,
     },
     /// Two-way contact with some Active silos is missing.
-    #[error("could not reach everybody within {elapsed:?}: {}", list(.unreached))]
+    #[error("could not reach everybody within {:?}: {}", whole_seconds(*.elapsed), list(.unreached))]
     Unreachable {
         /// Time since the start of the join.
         elapsed: Duration,
@@ -316,7 +324,7 @@ pub enum JoinError {
     #[error("the membership table cannot be used: {0}")]
     Table(TableErrorText),
     /// The join took too long, but not because of a certain silo.
-    #[error("did not become Active within {elapsed:?}: {waiting_for}")]
+    #[error("did not become Active within {:?}: {waiting_for}", whole_seconds(*.elapsed))]
     TimedOut {
         /// Time since the start of the join.
         elapsed: Duration,

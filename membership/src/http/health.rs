@@ -6,9 +6,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use membership_core::Discontinuity;
-use membership_core::TableErrorKind;
 use membership_core::protocol::TableState;
+use membership_core::{Discontinuity, SiloStatus, TableErrorKind};
 use serde_json::json;
 
 use super::Site;
@@ -33,7 +32,10 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
         (false, None) if health.suspended => {
             unavailable("suspended after a pause, until the table can be read\n".to_owned())
         }
-        (false, None) => unavailable(format!("the silo is {} or leaving\n", health.status)),
+        (false, None) if health.status == SiloStatus::Active => {
+            unavailable("the silo is leaving\n".to_owned())
+        }
+        (false, None) => unavailable(format!("the silo is {}\n", health.status)),
     }
 }
 

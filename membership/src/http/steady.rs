@@ -34,6 +34,9 @@ impl Steady {
     /// That the table is available, once that has lasted. Call it about once a second.
     pub(super) fn tick(&mut self) -> Option<Event> {
         let now = self.observed.now();
+        let view = self.observed.view();
+        let settings = view.snapshot().version_row.settings.workable();
+        self.log.heartbeats(settings.i_am_alive_period);
         match self.log.tick(now.mono)? {
             TableLine::Available => Some(Event {
                 at: now.wall,

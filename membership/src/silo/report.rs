@@ -6,7 +6,8 @@ use membership_core::protocol::{
     Health, Identity, NotReached, Notice, Observation, Protocol, TableState, Termination,
 };
 use membership_core::{
-    ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress, SiloStatus, TableError,
+    CauseOfDeath, ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress, SiloStatus,
+    TableError,
 };
 use tracing::{debug, error, info, warn};
 
@@ -104,6 +105,8 @@ impl Report {
 
     pub(super) fn view(&mut self, view: ClusterView, now: MonoTime) {
         metrics::view(&view);
+        let settings = view.snapshot().version_row.settings.workable();
+        self.table.heartbeats(settings.i_am_alive_period);
         let lives = |silo: &SiloAddress| view.status(silo).is_some_and(|s| s != SiloStatus::Dead);
         self.answers.keep(lives);
         let (silo, version) = (self.silo(), view.version());
@@ -199,7 +202,7 @@ impl Report {
                 warn!(target: EVENTS, silo, %cluster, error, "the table is unavailable; silos keep running, none is declared dead")
             }
             TableLine::Broken(TableState::Changed(how), error) => {
-                error!(target: EVENTS, silo, %cluster, how = ?how, error, "this is not the table that the silo knew: it adopts and writes nothing any more; restart all silos")
+                error!(target: EVENTS, silo, %cluster, how = ?how, error, "this is not the table that the silo knew: it adopts and writes nothing any more, and admits nobody; restart all silos together")
             }
             TableLine::Broken(state, error) => {
                 error!(target: EVENTS, silo, %cluster, state = ?state, error, "the table cannot be used; run `membership doctor`")
@@ -234,7 +237,13 @@ impl Report {
             Termination::DeclaredDead(dead) => {
                 let accusers: Vec<String> =
                     dead.votes.iter().map(|v| v.accuser.to_string()).collect();
-                error!(target: EVENTS, silo, %cluster, version = dead.version, cause = dead.cause(), accusers = accusers.join(", "), "declared dead");
+                let accusers = (!accusers.is_empty()).then(|| accusers.join(", "));
+                let why = match dead.death.as_ref().map(|death| &death.cause) {
+                    None => Some(NO_ROW.to_owned()),
+                    Some(cause @ CauseOfDeath::Evicted { .. }) => Some(cause.to_string()),
+                    Some(_) => None,
+                };
+                error!(target: EVENTS, silo, %cluster, version = dead.version, cause = dead.cause(), why, accusers, "declared dead");
             }
             Termination::Unreachable { why, clean } => {
                 error!(target: EVENTS, silo, %cluster, clean, why = %why, "left, because no other silo reaches it");
@@ -246,6 +255,9 @@ impl Report {
         }
     }
 }
+
+/// Why a silo ends without a death of its own.
+const NO_ROW: &str = "the table has no row of it: somebody removed it by hand, or it was dead for so long that it was cleaned up";
 
 /// At most this many silos are named in a line.
 const MAX_NAMES: usize = 8;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use membership_core::MonoTime;
 use membership_core::protocol::TableState;
 
-/// For so long the table must be available before the log says so. A store whose reads work and
-/// whose writes fail is available and unavailable by turns.
+/// For so long, or two heartbeats if that is longer, the table must be available before the log says
+/// so. A store whose reads work and whose writes fail is available and unavailable by turns, and in a
+/// quiet cluster only heartbeats are written.
 const LASTING: Duration = Duration::from_secs(10);
 /// So many causes of one state are told until the table is available again.
 const MAX_CAUSES: usize = 8;
@@ -18,12 +19,12 @@ const MAX_CAUSES: usize = 8;
 pub enum TableLine {
     /// The table is in this state, because of this error where one is known.
     Broken(TableState, Option<String>),
-    /// The table has been available for ten seconds.
+    /// The table has been available for ten seconds, or two heartbeats if that is longer.
     Available,
 }
 
 /// Decides which changes of the table's state are worth a line: each cause once until the table has
-/// been available for ten seconds, and then that it is. A store whose reads work and whose writes
+/// been available for ten seconds, or two heartbeats if that is longer, and then that it is. A store whose reads work and whose writes
 /// fail would otherwise give two lines a second. Of one state at most eight causes are told.
 ///
 /// ```
@@ -43,9 +44,25 @@ pub struct TableLog {
     /// What was told since the table was available.
     told: Vec<(TableState, Option<String>)>,
     available_since: Option<MonoTime>,
+    /// The period of the heartbeats.
+    heartbeats: Duration,
 }
 
 impl TableLog {
+    /// Heartbeats are written in this period. A table that lets nobody write seems available from the
+    /// first read after a heartbeat that failed until the next one fails, which takes up to a period
+    /// more where it has to wait.
+    pub const fn heartbeats(&mut self, period: Duration) {
+        self.heartbeats = period;
+    }
+
+    fn lasting(&self) -> Duration {
+        match self.heartbeats {
+            Duration::ZERO => LASTING,
+            period => LASTING.max(period * 2 + Duration::from_secs(1)),
+        }
+    }
+
     /// The state changed, because of this error, or is the same as before.
     pub fn changed(
         &mut self,
@@ -69,7 +86,7 @@ impl TableLog {
 
     /// Call it about once a second, or when the table has answered.
     pub fn tick(&mut self, now: MonoTime) -> Option<TableLine> {
-        if now.since(self.available_since?) < LASTING {
+        if now.since(self.available_since?) < self.lasting() {
             return None;
         }
         self.available_since = None;
@@ -116,6 +133,24 @@ mod tests {
             assert_eq!(log.tick(at(second)), None, "second {second}");
         }
         assert_eq!(log.tick(at(312)), Some(TableLine::Available));
+    }
+
+    #[test]
+    fn a_table_that_lets_nobody_write_is_not_available_between_two_heartbeats() {
+        let mut log = TableLog::default();
+        log.heartbeats(Duration::from_secs(10));
+        let locked = || Some("another process holds the lock".to_owned());
+        let mut told = Vec::new();
+        // A heartbeat waits 10 s for the lock, reads go on meanwhile, and the next one begins 2 s later.
+        for failed in (0..120).step_by(12) {
+            told.extend(log.changed(TableState::Unavailable, locked(), at(failed)));
+            for second in failed..failed + 12 {
+                told.extend(log.changed(TableState::Available, None, at(second)));
+                told.extend(log.tick(at(second)));
+            }
+        }
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(log.tick(at(129)), Some(TableLine::Available));
     }
 
     #[test]

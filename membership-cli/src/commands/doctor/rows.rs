@@ -111,10 +111,21 @@ fn miscounted(inspection: &Inspection, session: &mut Session) -> usize {
     if counted == found {
         return 0;
     }
+    let what_to_do = match inspection.snapshot.is_as_committed() {
+        // Rows that are put back now are not those of the last commit.
+        Some(true) => {
+            "A later commit has confirmed what is left, and the silos that have a row go on. Do not \
+             put rows back now: after the next commit all silos would report table_rolled_back. To \
+             end this report, `membership delete` the cluster and restart all silos together"
+        }
+        _ => {
+            "Put them back as they were before the next commit, or restore a backup; where that is \
+             not possible, `membership delete` the cluster and restart all silos together"
+        }
+    };
     let text = format!(
         "the commits so far leave {counted}, and the table has {found}: somebody removed or added \
-         some by hand. Put them back as they were, or restore a backup; where that is not possible, \
-         `membership delete` the cluster and restart all silos"
+         some by hand. {what_to_do}"
     );
     report(session, Finding::Bad, "damaged", &text);
     1
@@ -171,7 +182,7 @@ pub(super) fn report_all(
     let counted = miscounted(inspection, session);
     counted
         + match undamaged {
-            Undamaged::AsCommitted if damaged.is_empty() => {
+            Undamaged::AsCommitted if damaged.is_empty() && counted == 0 => {
                 let text = format!("{}, none damaged", count(rows.len(), "row"));
                 report(session, Finding::Good, "rows", &text);
                 0
@@ -182,7 +193,7 @@ pub(super) fn report_all(
                     "they are not those of version {version}: somebody changed or removed some without \
                  a commit. Undo that before the next commit; after it, a silo without a row stops, \
                  and where a row was changed all silos report table_rolled_back: then restart all of \
-                 them"
+                 them together"
                 );
                 report(session, Finding::Bad, "rows", &text);
                 damaged.len() + 1
@@ -191,7 +202,7 @@ pub(super) fn report_all(
                 let text = format!(
                     "not known whether others are those of version {version}, because nobody knows what \
                  the damaged ones were. If a row was changed by hand, undo that before the next \
-                 commit; after it, all silos report table_rolled_back: then restart all of them"
+                 commit; after it, all silos report table_rolled_back: then restart all of them together"
                 );
                 report(session, Finding::Note, "rows", &text);
                 damaged.len()

@@ -126,7 +126,8 @@ pub(super) fn report_all(
         let text = format!(
             "none of {} has written a heartbeat: look at the store first (space, memory, the silos' \
              permission to write), and into their logs. Where they say table_replaced or \
-             table_rolled_back, restart all silos. No silo is called a ghost for it",
+             table_rolled_back, restart all silos together, because those that still run admit \
+             nobody. No silo is called a ghost for it",
             count(silent.len(), "silo")
         );
         report(session, Finding::Bad, "store", &text);

@@ -179,7 +179,7 @@ impl Attention {
             kind: "table",
             about: String::new(),
             text: format!(
-                "the table {what}: the silos that knew it before write nothing any more, and keep running. Run `membership doctor`; bring the right table back or accept this one, then restart all silos. Evict none for it"
+                "the table {what}: the silos that knew it before write nothing any more, and keep running. Run `membership doctor`; bring the right table back or accept this one, then restart all silos together, because those that still run admit nobody. Evict none for it"
             ),
         }
     }
