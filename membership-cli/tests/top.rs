@@ -35,11 +35,15 @@ struct Terminal {
 
 impl Terminal {
     fn start(place: &Place, args: &[&str]) -> Self {
+        Self::run(place, support::PROGRAM, args)
+    }
+
+    fn run(place: &Place, program: &str, args: &[&str]) -> Self {
         let (pty, pts) = open().unwrap();
         pty.resize(Size::new(24, 80)).unwrap();
         let usual = place.command(args);
-        let mut command = Command::new(usual.get_program())
-            .args(usual.get_args())
+        let mut command = Command::new(program)
+            .args(args)
             .env_remove("NO_COLOR")
             .env("TERM", "xterm-256color");
         for (name, value) in usual.get_envs() {
@@ -220,6 +224,66 @@ fn a_signal_and_a_lost_table_restore_the_terminal() {
         .run(&["delete", "--yes", "--cluster", "default"])
         .expect(0);
     top.ends_well(Some(6));
+}
+
+/// The only child of a process.
+#[cfg(target_os = "linux")]
+fn child_of(parent: u32) -> Pid {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(path).unwrap();
+    Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+}
+
+/// The shell writes where the screen was, and sets the terminal as it likes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_shell_can_stop_it_and_let_it_go_on() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(7100)]);
+    let shell = Terminal::run(&place, "sh", &["-i"]);
+    shell.press(&format!("{} top --every 50ms\n", support::PROGRAM));
+    let is_shown = |screen: &vt100::Screen| {
+        screen.alternate_screen() && screen.hide_cursor() && screen.contents().contains("1 Active")
+    };
+    let is_gone = |screen: &vt100::Screen| !screen.alternate_screen() && !screen.hide_cursor();
+    shell.shows("the screen", is_shown);
+    let top = child_of(shell.child.id());
+    for way in ["key", "TSTP", "STOP"] {
+        match way {
+            "key" => shell.press("\x1a"),
+            "TSTP" => kill_process(top, Signal::TSTP).unwrap(),
+            _ => kill_process(top, Signal::STOP).unwrap(),
+        }
+        // Before the shell says that, the program still takes what is typed.
+        let stopped = |screen: &vt100::Screen| screen.contents().matches("topped").count();
+        match way {
+            "key" => shell.shows("the usual screen", |s| is_gone(s) && stopped(s) == 1),
+            "TSTP" => shell.shows("the usual screen", |s| is_gone(s) && stopped(s) == 2),
+            _ => shell.shows("the shell", |s| stopped(s) > 0),
+        };
+        shell.press(&format!("echo seen-$((40+2))-{way}\n"));
+        shell.shows_text(&format!("seen-42-{way}"));
+        shell.press("fg\n");
+        shell.shows("the screen again", |screen| {
+            is_shown(screen) && !screen.contents().contains("seen-")
+        });
+        shell.press("?");
+        shell.shows_text("evict the silo; asks why");
+        shell.press("\x1b");
+        shell.shows("the rows", |screen| {
+            is_shown(screen) && !screen.contents().contains("asks why")
+        });
+    }
+    shell.press("q");
+    shell.shows("the usual screen", is_gone);
+    let until = Instant::now() + secs(30);
+    while rustix::process::test_kill_process(top).is_ok() {
+        assert!(Instant::now() < until, "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    shell.press("exit\n");
+    shell.ends_well(Some(0));
 }
 
 #[test]

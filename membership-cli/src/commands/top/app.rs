@@ -36,6 +36,8 @@ pub(super) enum Mode {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
+    /// Stand still until the shell lets it go on.
+    Pause,
     Evict(SiloAddress, String),
 }
 

@@ -29,6 +29,7 @@ r                the other way round
 Esc              back; without anything open, no filter
 t                the changes since this program was started
 e                evict the silo; asks why, and for a yes
+Ctrl-Z           stand still until the shell's fg
 q, Ctrl-C        end";
 
 pub(super) fn draw(app: &mut App, frame: &mut Frame<'_>) {

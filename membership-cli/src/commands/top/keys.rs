@@ -24,6 +24,7 @@ impl App {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
                 KeyCode::Char('c' | 'd') => Some(Wish::Quit),
+                KeyCode::Char('z') => Some(Wish::Pause),
                 _ => None,
             };
         }

@@ -3,6 +3,7 @@
 mod app;
 mod draw;
 mod keys;
+mod pause;
 mod screen;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::rows::{Filter, Sort};
 use crate::session::{Session, TableArgs};
 use crate::stop::Stops;
 use app::{App, Wish};
+use pause::{Pause, Pauses};
 use screen::{Keys, Screen};
 
 /// Show the table on the full screen: sort, filter, why a silo died, a time line, evict
@@ -71,6 +73,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     // Errors of the first read are told on the usual screen.
     let inspection = Inspection::of(table.as_ref()).await?;
     let mut stops = Stops::listen(false).map_err(|e| cannot("listen to signals", &e))?;
+    let mut pauses = Pauses::listen().map_err(|e| cannot("listen to signals", &e))?;
     let mut app = App::new(
         args.table.cluster.to_string(),
         table.store().to_owned(),
@@ -93,7 +96,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         });
     };
     let ended = tokio::select! {
-        ended = serve(&mut app, &mut screen, &mut keys, &mut stops, &mut news, evict) => ended,
+        ended = serve(&mut app, &mut screen, &mut keys, (&mut stops, &mut pauses), &mut news, evict) => ended,
         // It ends by a panic alone.
         _ = &mut reader => Err(Failure::new(Exit::Failed, "the table is read no longer")),
     };
@@ -114,7 +117,7 @@ async fn serve(
     app: &mut App,
     screen: &mut Screen,
     keys: &mut Keys,
-    stops: &mut Stops,
+    (stops, pauses): (&mut Stops, &mut Pauses),
     news: &mut UnboundedReceiver<News>,
     mut evict: impl FnMut(SiloAddress, String),
 ) -> Result<(), Failure> {
@@ -126,6 +129,10 @@ async fn serve(
             .map_err(|e| cannot("draw", &e))?;
         tokio::select! {
             _ = stops.next() => return Ok(()),
+            pause = pauses.next() => match pause {
+                Pause::Asked => screen.pause().map_err(|e| cannot("stop", &e))?,
+                Pause::Over => screen.take().map_err(|e| cannot("use the terminal", &e))?,
+            },
             _ = tick.tick() => app.now = clock::wall(),
             event = keys.next() => {
                 let Some(event) = event else { return Ok(()) };
@@ -134,6 +141,7 @@ async fn serve(
                 }
                 match app.on_event(&event) {
                     Some(Wish::Quit) => return Ok(()),
+                    Some(Wish::Pause) => screen.pause().map_err(|e| cannot("stop", &e))?,
                     Some(Wish::Evict(silo, reason)) => evict(silo, reason),
                     None => {}
                 }

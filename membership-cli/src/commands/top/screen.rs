@@ -5,11 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crossterm::cursor::{Hide, Show};
 use crossterm::event::{self, Event};
+use crossterm::execute;
+use crossterm::terminal::{self, EnterAlternateScreen};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::pause;
 
 /// How long the thread that reads the keyboard waits before it looks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -28,6 +33,28 @@ impl Screen {
 
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.0.draw(draw).map(drop)
+    }
+
+    /// Gives the terminal back, stands still until a shell lets the program go on, and takes the terminal again.
+    pub fn pause(&mut self) -> io::Result<()> {
+        if !pause::can_stop() {
+            return Ok(());
+        }
+        ratatui::try_restore()?;
+        execute!(io::stdout(), Show)?;
+        pause::stop()?;
+        self.take()
+    }
+
+    /// Takes the terminal again after a stop, whatever the shell has made of it, and draws everything anew.
+    pub fn take(&mut self) -> io::Result<()> {
+        // The terminal is not as it was left, though the library believes that.
+        terminal::disable_raw_mode()?;
+        terminal::enable_raw_mode()?;
+        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
+        // Not `clear`, which asks the terminal where the cursor is: the keyboard's thread would take the answer.
+        let size = self.0.size()?;
+        self.resized(size.width, size.height)
     }
 
     /// The size has changed: what the terminal made of its content is not known, even where it has the old size again, so the
