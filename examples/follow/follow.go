@@ -1,4 +1,4 @@
-// Follows a cluster through one of its silos: go run follow.go http://127.0.0.1:9700
+// Follows a cluster through its silos: go run follow.go http://127.0.0.1:9700 http://127.0.0.1:9701
 package main
 
 import (
@@ -8,21 +8,43 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 )
 
-func main() {
-	answer, err := http.Get(os.Args[1] + "/api/v1/events")
+var known = map[string]string{}
+
+func follow(url string) error {
+	answer, err := http.Get(url + "/api/v1/events")
 	if err != nil {
-		panic(err)
+		return err
 	}
-	for lines := bufio.NewReader(answer.Body); err == nil; {
-		var line string
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", answer.Status)
+	}
+	for lines := bufio.NewReader(answer.Body); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return err
+		}
 		var event struct{ Members []struct{ Silo, Status string } }
-		line, err = lines.ReadString('\n')
 		if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &event) == nil {
 			for _, silo := range event.Members {
-				fmt.Println(silo.Silo, silo.Status)
+				if known[silo.Silo] != silo.Status {
+					fmt.Println(silo.Silo, silo.Status)
+				}
+				known[silo.Silo] = silo.Status
 			}
 		}
+	}
+}
+
+func main() {
+	urls := os.Args[1:]
+	for turn := 0; len(urls) > 0; turn++ {
+		url := urls[turn%len(urls)]
+		// It is gone, or still joining.
+		fmt.Fprintf(os.Stderr, "%s: %v; asking the next one\n", url, follow(url))
+		time.Sleep(time.Second)
 	}
 }

@@ -21,8 +21,9 @@ struct Follower {
 }
 
 impl Follower {
-    fn start(language: &'static str, mut command: Command, url: &str) -> Self {
-        let command = command.arg(url).stdin(Stdio::null()).stdout(Stdio::piped());
+    fn start(language: &'static str, mut command: Command, urls: &[&str]) -> Self {
+        let command = command.args(urls).stdin(Stdio::null());
+        let command = command.stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -128,7 +129,7 @@ fn a_death_is_seen_soon_in_every_language() {
     cluster.all_active(PATIENCE);
     let followers: Vec<Follower> = commands
         .into_iter()
-        .map(|(language, command)| Follower::start(language, command, &url))
+        .map(|(language, command)| Follower::start(language, command, &[&url]))
         .collect();
     let first = cluster.address(0);
     for follower in &followers {
@@ -150,5 +151,52 @@ fn a_death_is_seen_soon_in_every_language() {
     }
     for (follower, best) in followers.iter().zip(&best) {
         assert!(*best <= SOON, "{}: {best:?}", follower.language);
+    }
+}
+
+/// The silo that is asked dies and comes back, and then another one is asked.
+#[test]
+fn a_follower_goes_on_when_the_silo_that_it_asks_is_gone_and_when_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::started(3, "local");
+    let start =
+        |at: u16, http: &str| Process::start(&cluster.place, at, "local", &["--http", http]);
+    let at = port();
+    let mut asked = start(at, "127.0.0.1:0");
+    let there = address(&asked).to_string();
+    let other = start(port(), "127.0.0.1:0");
+    let urls = [
+        format!("http://{there}"),
+        format!("http://{}", address(&other)),
+    ];
+    let follow = |urls: &[&str]| -> Vec<Follower> {
+        commands(folder.path())
+            .into_iter()
+            .map(|(language, command)| Follower::start(language, command, urls))
+            .collect()
+    };
+    let alone = follow(&[&urls[0]]);
+    let both = follow(&[&urls[0], &urls[1]]);
+    let first = asked.address(PATIENCE);
+    for follower in alone.iter().chain(&both) {
+        follower.shows(&format!("{first} Active"));
+    }
+    asked.signal(Signal::KILL);
+    asked.ends(PATIENCE);
+    for follower in &both {
+        follower.shows(&format!("{first} Dead"));
+    }
+    let again = start(at, &there);
+    let second = again.address(PATIENCE);
+    for follower in &alone {
+        follower.shows(&format!("{first} Dead"));
+    }
+    for follower in alone.iter().chain(&both) {
+        follower.shows(&format!("{second} Active"));
+    }
+    let victim = cluster.address(0);
+    cluster.silos[0].signal(Signal::KILL);
+    for follower in alone.iter().chain(&both) {
+        follower.shows(&format!("{victim} Dead"));
     }
 }
