@@ -25,5 +25,7 @@ mod metrics;
 mod page;
 #[path = "http/sick.rs"]
 mod sick;
+#[path = "http/strangers.rs"]
+mod strangers;
 #[path = "http/streams.rs"]
 mod streams;

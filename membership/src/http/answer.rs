@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 
+use super::kept::Parts;
 use crate::words::misleads;
 
 /// JSON that means nothing within HTML or to a terminal either: everything from the table is text of
@@ -38,6 +39,30 @@ pub(super) fn json(value: &impl Serialize) -> Response {
 
 pub(super) fn json_bytes(body: Bytes) -> Response {
     typed("application/json", body)
+}
+
+/// How many bytes of an answer are kept once for all who get it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared(pub(super) usize);
+
+/// An answer that others get too.
+pub(super) fn json_shared(body: Bytes) -> Response {
+    let shared = Shared(body.len());
+    let mut response = json_bytes(body);
+    response.extensions_mut().insert(shared);
+    response
+}
+
+/// An object with one more field, whose value others get too: it is not copied.
+pub(super) fn json_with(object: &Bytes, name: &str, value: Bytes) -> Response {
+    let shared = Shared(value.len());
+    let open = object.slice(..object.len().saturating_sub(1));
+    let name = format!(",\"{name}\":");
+    let parts = [open, name.into(), value, Bytes::from_static(b"}")];
+    let mut response = json_bytes(Bytes::new());
+    *response.body_mut() = Body::new(Parts::from(parts));
+    response.extensions_mut().insert(shared);
+    response
 }
 
 pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response {

@@ -16,11 +16,11 @@ use membership_core::protocol::{NotReached, Termination, Unreached};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::Site;
 use super::answer::{Problem, text_of};
 use super::health::table_word;
 use super::journal::{Journal, Next};
 use super::query::Query;
-use super::{MAX_STREAMS, Site};
 use crate::{Event, EventKind};
 
 /// A stream without an event has a comment so often, by which each side finds out that the other is
@@ -52,9 +52,7 @@ pub(super) async fn events(
     if last.is_none() {
         site.check_running()?;
     }
-    let Ok(permit) = site.streams.clone().try_acquire_owned() else {
-        return Err(Problem::too_many("streams of events", MAX_STREAMS));
-    };
+    let permit = site.room.streams.take()?;
     let newest = site.journal.watch();
     let mut start = site.journal.begin(last);
     start.first.push_front(Bytes::from_static(RETRY));

@@ -43,6 +43,7 @@ mod events;
 mod guard;
 mod health;
 mod journal;
+mod kept;
 mod login;
 mod lookups;
 mod model;
@@ -50,12 +51,14 @@ mod openapi;
 mod page;
 mod prometheus;
 mod query;
+mod room;
 mod seats;
 mod server;
 mod stalled;
 mod steady;
 mod tls;
 mod token;
+mod turns;
 mod view;
 
 use std::sync::Arc;
@@ -63,7 +66,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::routing::get;
-use tokio::sync::Semaphore;
 
 pub use self::error::HttpError;
 pub use self::page::Dashboard;
@@ -75,13 +77,9 @@ pub use self::token::{Token, TokenError};
 use self::guard::Guard;
 use self::journal::Journal;
 use self::page::Page;
+use self::room::Room;
 use crate::Silo;
 use crate::silo::Observed;
-
-/// At most so many streams of events; more are refused with 503.
-const MAX_STREAMS: usize = 1024;
-/// At most so many requests that wait for a newer view; more are refused with 503.
-const MAX_WAITS: usize = 1024;
 
 /// Who may ask, and what is shown beside the silo.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +91,7 @@ pub struct Options {
     secure: bool,
     page: bool,
     /// Shared with the server, which waits for the streams at its end.
-    streams: Option<Arc<Semaphore>>,
+    room: Option<Room>,
 }
 
 impl Options {
@@ -145,15 +143,14 @@ impl Options {
     }
 
     fn observed(self, observed: Observed) -> Router {
-        let waits = Arc::new(Semaphore::new(MAX_WAITS));
+        let room = self.room.unwrap_or_else(Room::of_process);
         let page = self
             .page
-            .then(|| Page::of_silo(&observed, self.exporter.clone(), waits.clone()));
+            .then(|| Page::of_silo(&observed, self.exporter.clone(), room.waits.clone()));
         let site = Arc::new(Site {
             journal: Journal::start(&observed),
             observed,
-            streams: self.streams.unwrap_or_else(streams),
-            waits,
+            room,
             exporter: self.exporter,
         });
         let guard = Guard::new(self.names, self.token, self.secure);
@@ -179,7 +176,8 @@ impl Options {
 
     /// The routes for tables, without any silo.
     fn dashboard(self, dashboard: Dashboard) -> Router {
-        let page = dashboard.page(self.secure);
+        let room = self.room.unwrap_or_else(Room::of_process);
+        let page = dashboard.page(self.secure, room.waits);
         let open = Router::new()
             .route("/livez", get(async || "live\n"))
             .route("/readyz", get(async || "ready\n"));
@@ -201,10 +199,6 @@ impl Guard {
     }
 }
 
-fn streams() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(MAX_STREAMS))
-}
-
 /// The routes for a silo with [`Options::new`]: see [`Options::router`].
 pub fn router(silo: &Silo) -> Router {
     Options::new().router(silo)
@@ -214,7 +208,6 @@ pub fn router(silo: &Silo) -> Router {
 struct Site {
     observed: Observed,
     journal: Arc<Journal>,
-    streams: Arc<Semaphore>,
-    waits: Arc<Semaphore>,
+    room: Room,
     exporter: Option<Exporter>,
 }

@@ -7,9 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
@@ -23,17 +22,17 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::answer::{Problem, text};
-use super::seats::{Seat, Seats};
+use super::answer::{Problem, Shared, text};
+use super::kept::Kept;
+use super::room::Room;
+use super::seats::{Busy, Seat, Seats};
 use super::stalled::Stalled;
-use super::{Dashboard, Exporter, HttpError, MAX_STREAMS, MAX_WAITS, Options, ServerTls, guard};
+use super::turns::Turns;
+use super::{Dashboard, Exporter, HttpError, Options, ServerTls, guard};
 use crate::Silo;
 
-/// At most so many connections. One more takes the place of that which has been quiet for longest;
-/// if all are busy, it is closed at once.
-const MAX_CONNECTIONS: usize = MAX_STREAMS + MAX_WAITS + 512;
 /// A form or a change, and how long it may take to come.
-const MAX_BODY: usize = 64 << 10;
+const MAX_BODY: usize = 8 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take for the head of a request, and be quiet between two requests.
@@ -83,7 +82,9 @@ impl Server {
         mut options: Options,
         tls: Option<ServerTls>,
     ) -> Result<Self, HttpError> {
-        options.streams = Some(super::streams());
+        let room = Room::of_process();
+        let seats = Seats::new(room.connections);
+        options.room = Some(room);
         options.page = true;
         let bind = |source| HttpError::Bind { address, source };
         let system = |e: std::io::Error| HttpError::System(e.to_string());
@@ -99,6 +100,8 @@ impl Server {
         let address = listener.local_addr().map_err(bind)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            // Whoever asks whether the silo lives is heard after one other request, and not after 61.
+            .event_interval(1)
             .build()
             .map_err(system)?;
         let listener = {
@@ -118,7 +121,8 @@ impl Server {
             router: outer(shown),
             tls,
             exporter: options.exporter,
-            seats: Seats::new(MAX_CONNECTIONS),
+            seats,
+            turns: Turns::new(),
         };
         std::thread::Builder::new()
             .name("http".to_owned())
@@ -169,12 +173,8 @@ impl Server {
     /// Ends the server after the silo has ended: waits until its streams have told their clients so,
     /// for a fifth of a second at most.
     pub async fn close(self) {
-        let streams = self.options.streams.clone();
-        let open = || {
-            streams
-                .as_ref()
-                .is_some_and(|s| s.available_permits() < MAX_STREAMS)
-        };
+        let room = self.options.room.as_ref();
+        let open = || room.is_some_and(|room| room.streams.are_used());
         let until = Instant::now() + CLOSING;
         while open() && Instant::now() < until {
             sleep(Duration::from_millis(5)).await;
@@ -201,13 +201,6 @@ fn outer(shown: Arc<OnceLock<Router>>) -> Router {
 }
 
 async fn pass(State(shown): State<Arc<OnceLock<Router>>>, request: Request) -> Response {
-    // A dashboard that allows changes has routes below `/act/`.
-    let path = request.uri().path();
-    let may_write = path == "/login" || path.starts_with("/act/");
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !reads && !may_write {
-        return Problem::method_not_allowed().into_response();
-    }
     match shown.get() {
         Some(router) => match router.clone().oneshot(request).await {
             Ok(response) => response,
@@ -227,6 +220,7 @@ struct Answering {
     tls: Option<TlsAcceptor>,
     exporter: Option<Exporter>,
     seats: Arc<Seats>,
+    turns: Turns,
 }
 
 impl Answering {
@@ -254,15 +248,15 @@ impl Answering {
             };
             let _ = stream.set_nodelay(true);
             let (router, tls, seat) = (self.router.clone(), self.tls.clone(), Arc::new(seat));
+            let turns = self.turns.clone();
             tokio::spawn(async move {
                 let answered = async {
-                    let stream = Stalled::new(stream);
                     match tls {
-                        None => answer(stream, router, &seat).await,
+                        None => answer(stream, router, &seat, &turns).await,
                         Some(tls) => {
                             let accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await;
                             if let Ok(Ok(stream)) = accepted {
-                                answer(stream, router, &seat).await;
+                                answer(stream, router, &seat, &turns).await;
                             }
                         }
                     }
@@ -276,48 +270,76 @@ impl Answering {
     }
 }
 
-/// The request with its body, if that comes in time. Nobody reads the body of a GET.
-async fn whole(request: hyper::Request<hyper::body::Incoming>) -> Option<Request> {
-    if request.method() != Method::POST {
-        return Some(request.map(Body::new));
-    }
+/// The request with its body, if it is one that may be sent and the body comes in time.
+async fn whole(request: hyper::Request<hyper::body::Incoming>) -> Result<Request, Problem> {
     let (head, body) = request.into_parts();
-    let body = to_bytes(Body::new(body), MAX_BODY);
-    let body = timeout(BODY_TIMEOUT, body).await.ok()?.ok()?;
-    Some(Request::from_parts(head, Body::from(body)))
+    if matches!(head.method, Method::GET | Method::HEAD) {
+        // Nobody reads a body of it.
+        return Ok(Request::from_parts(head, Body::empty()));
+    }
+    // A dashboard that allows changes has routes below `/act/`.
+    let path = head.uri.path();
+    let may_write = path == "/login" || path.starts_with("/act/");
+    if head.method != Method::POST || !may_write {
+        return Err(Problem::method_not_allowed());
+    }
+    let body = timeout(BODY_TIMEOUT, to_bytes(Body::new(body), MAX_BODY)).await;
+    let Ok(Ok(body)) = body else {
+        let message = "the body must come within 10 s, and have 8 KiB at most";
+        return Err(Problem::bad_request(message));
+    };
+    Ok(Request::from_parts(head, Body::from(body)))
 }
 
-async fn answer<S>(stream: S, router: Router, seat: &Arc<Seat>)
+async fn answer<S>(stream: S, router: Router, seat: &Arc<Seat>, turns: &Turns)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
-        let (router, seat) = (router.clone(), seat.clone());
+        let (router, seat, turns) = (router.clone(), seat.clone(), turns.clone());
         async move {
             // Until all of it is here, the connection is one that gives way.
-            let Some(request) = whole(request).await else {
-                let message = "the body must come within 10 s, and have 64 KiB at most";
-                return Ok(Problem::bad_request(message).into_response());
+            let request = match whole(request).await {
+                Ok(request) => request,
+                Err(problem) => return Ok(guard::headers(problem.into_response()).await),
             };
-            seat.is_busy(true);
-            // A client that sends many requests at once takes turns with the others.
+            let works = seat.works();
+            // A client that sends many requests at once lets others in between.
             tokio::task::yield_now().await;
-            let response = router.oneshot(request).await;
-            let streams = |response: &Response| {
-                let kind = response.headers().get(CONTENT_TYPE);
-                kind.is_some_and(|kind| kind == "text/event-stream")
+            let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
+            let work = router.oneshot(request);
+            let response = match is_probe {
+                true => work.await,
+                false => turns.take(work).await,
             };
-            seat.is_busy(response.as_ref().is_ok_and(streams));
-            response
+            response.map(|response| on_its_way(response, &seat, works))
         }
     });
     let answered = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_BUFFER)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(
+            TokioIo::new(Stalled::new(stream, Some(seat.clone()))),
+            service,
+        );
     if let Err(error) = answered.await {
         tracing::debug!(%error, "a connection for HTTP ended early");
+    }
+}
+
+/// A stream keeps its connection busy for as long as it has a body; a request with `HEAD` gets none.
+/// What of another answer is its own takes memory until the client has it.
+fn on_its_way(response: Response, seat: &Seat, works: Busy) -> Response {
+    match response.body().size_hint().exact() {
+        None => response.map(|body| Kept::until_taken(body, works)),
+        Some(bytes) => {
+            drop(works);
+            let all = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let shared = response.extensions().get::<Shared>();
+            seat.answers(all.saturating_sub(shared.map_or(0, |shared| shared.0)));
+            response
+        }
     }
 }
 
@@ -337,6 +359,7 @@ mod tests {
             tls: None,
             exporter: None,
             seats: Seats::new(3),
+            turns: Turns::new(),
         };
         tokio::spawn(answering.accept(listener));
         let mut silent = Vec::new();

@@ -10,9 +10,9 @@ use axum::response::Response;
 use futures_util::{Stream, StreamExt as _};
 use membership_core::ClusterView;
 
-use super::answer::{Problem, json_bytes};
+use super::Site;
+use super::answer::{Problem, json_shared};
 use super::query::Query;
-use super::{MAX_WAITS, Site};
 
 /// Without `timeout`.
 const USUAL: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub(super) async fn view(
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        json_bytes(site.journal.whole(&newest))
+        json_shared(site.journal.whole(&newest))
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -66,9 +66,7 @@ pub(super) async fn view(
 /// The first view that is newer than this version, or that takes the place of one of this silo's which
 /// was withdrawn; the newest one when the time is over or the silo has ended.
 async fn newer_than(site: &Site, known: u64, timeout: Duration) -> Result<ClusterView, Problem> {
-    let Ok(_permit) = site.waits.try_acquire() else {
-        return Err(Problem::too_many("waiting requests", MAX_WAITS));
-    };
+    let _place = site.room.waits.take()?;
     let newer = first_newer(site.observed.views(), known);
     let found = tokio::time::timeout(timeout, newer).await.ok().flatten();
     Ok(found.unwrap_or_else(|| site.observed.view()))

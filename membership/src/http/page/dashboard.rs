@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::MembershipTable;
-use tokio::sync::Semaphore;
 
-use super::super::MAX_WAITS;
+use super::super::room::Places;
 use super::act::Changes;
 use super::source::Source;
 use super::{Page, asking, reader};
@@ -70,7 +69,7 @@ impl Dashboard {
     }
 
     /// Needs a tokio runtime, on which a task reads each table.
-    pub(in super::super) fn page(self, secure: bool) -> Arc<Page> {
+    pub(in super::super) fn page(self, secure: bool, waits: Places) -> Arc<Page> {
         let every = self.every;
         let timed = self.tables.into_iter().map(|table| {
             let table = TimedTable::new(table, TIMEOUT);
@@ -89,7 +88,7 @@ impl Dashboard {
         Arc::new(Page {
             sources: sources.collect(),
             live: None,
-            waits: Arc::new(Semaphore::new(MAX_WAITS)),
+            waits,
             changes: self.by.and_then(|by| Changes::new(by, tables)),
             secure,
         })

@@ -29,15 +29,15 @@ use axum::routing::{get, post};
 use membership_core::protocol::successors;
 use membership_core::{MembershipEntry, SiloAddress, SiloStatus};
 use serde_json::{Value, json as object};
-use tokio::sync::Semaphore;
 
 pub use self::dashboard::Dashboard;
 
 use self::picture::Picture;
 use self::source::Source;
-use super::answer::{Problem, json, json_bytes, typed};
+use super::answer::{Problem, json, typed};
 use super::query::{Query, named};
-use super::{Exporter, MAX_WAITS, lookups, model};
+use super::room::Places;
+use super::{Exporter, lookups, model};
 use crate::silo::Observed;
 
 /// Without `timeout`.
@@ -47,7 +47,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// The default of `num_probed_silos`; each silo may have another one, which the table does not tell.
 const RINGS: u32 = 10;
 /// Above this number of silos, it takes too long to find out who probes one.
-const MANY: usize = 3_000;
+const MANY: usize = 1_000;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// What the handlers of the page share.
@@ -56,7 +56,7 @@ pub(super) struct Page {
     sources: Vec<Arc<Source>>,
     /// The silo, if it is the page of one.
     live: Option<(Observed, Option<Exporter>)>,
-    waits: Arc<Semaphore>,
+    waits: Places,
     changes: Option<act::Changes>,
     /// Whether clients speak TLS.
     secure: bool,
@@ -67,7 +67,7 @@ impl Page {
     pub(super) fn of_silo(
         observed: &Observed,
         exporter: Option<Exporter>,
-        waits: Arc<Semaphore>,
+        waits: Places,
     ) -> Arc<Self> {
         Arc::new(Self {
             sources: vec![follow::start(observed)],
@@ -197,14 +197,11 @@ async fn status(
     let source = page.source(&query)?;
     let timeout = query.duration("timeout")?.unwrap_or(USUAL).min(LONGEST);
     if let Some(known) = query.number("wait")? {
-        let Ok(_permit) = page.waits.try_acquire() else {
-            return Err(Problem::too_many("waiting requests", MAX_WAITS));
-        };
+        let _place = page.waits.take()?;
         source.later_than(known, timeout).await;
     }
     page.measure(source);
-    let document = source.document(query.get("have"), &page.rest(&headers));
-    Ok(json_bytes(document))
+    Ok(source.document(query.get("have"), &page.rest(&headers)))
 }
 
 /// `/api/v1/about/{silo}`: what its row tells, in sentences, and its neighbours on the hash rings.

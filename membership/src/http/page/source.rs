@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use axum::response::Response;
 use bytes::Bytes;
 use membership_core::{ClusterName, Discontinuity, SiloAddress, SiloStatus, WallTime};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json as object};
 use tokio::sync::{Notify, watch};
 
-use super::super::answer::text_of;
+use super::super::answer::{json, json_with, text_of};
 use super::super::model;
 use super::picture::{Attention, Picture};
 use super::timeline::Timeline;
@@ -200,12 +201,12 @@ impl Source {
     }
 
     /// The state as one JSON object; without the rows for a client that has those of this digest.
-    pub(super) fn document(&self, has: Option<&str>, more: &[(&str, Value)]) -> Bytes {
+    pub(super) fn document(&self, has: Option<&str>, more: &[(&str, Value)]) -> Response {
         let revision = *self.revision.borrow();
         let now = wall();
         let (picture, mut head) = {
             let state = self.state();
-            let head = json!({
+            let head = object!({
                 "revision": revision,
                 "now": now,
                 "source": if self.me.is_some() { "silo" } else { "table" },
@@ -219,13 +220,13 @@ impl Source {
             (state.picture.clone(), head)
         };
         let Some(fields) = head.as_object_mut() else {
-            return Bytes::new();
+            return json(&head);
         };
         for (name, value) in more {
             fields.insert((*name).to_owned(), value.clone());
         }
         let Some(picture) = picture.map(|picture| Picture { now, ..picture }) else {
-            return text_of(&head);
+            return json(&head);
         };
         let view = picture.view();
         let row = &picture.snapshot.version_row;
@@ -240,9 +241,9 @@ impl Source {
             .snapshot
             .rows
             .undecodable()
-            .map(|row| json!({"key": row.key(), "why": row.undecodable()}))
+            .map(|row| object!({"key": row.key(), "why": row.undecodable()}))
             .collect();
-        let rest = json!({
+        let rest = object!({
             "summary": picture.summary(),
             "table_id": row.table_id,
             "version": row.version,
@@ -261,19 +262,11 @@ impl Source {
         if let Value::Object(rest) = rest {
             fields.extend(rest);
         }
-        let head = text_of(&head);
         if has == Some(digest.as_str()) {
-            return head;
+            return json(&head);
         }
         let key = (row.table_id.get(), row.version, view.digest());
-        let members = self.members(key, &picture);
-        let parts = [
-            head.strip_suffix(b"}").unwrap_or(&head),
-            b",\"members\":",
-            &members,
-            b"}",
-        ];
-        parts.concat().into()
+        json_with(&text_of(&head), "members", self.members(key, &picture))
     }
 
     fn members(&self, key: Digest, picture: &Picture) -> Bytes {
@@ -294,7 +287,7 @@ fn reach(reach: &Reach) -> Value {
     let partial: Vec<Value> = reach
         .partial
         .iter()
-        .map(|(silo, unreached)| json!({"silo": silo, "unreached": unreached}))
+        .map(|(silo, unreached)| object!({"silo": silo, "unreached": unreached}))
         .collect();
-    json!({"asked": reach.asked, "answered": reach.answered, "partial": partial})
+    object!({"asked": reach.asked, "answered": reach.answered, "partial": partial})
 }
