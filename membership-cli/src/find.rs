@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use membership_core::{MembershipEntry, SiloAddress, Snapshot};
 
 use crate::exit::Failure;
+use crate::text::misleads;
 
 /// Every silo that `text` can mean, the latest start last.
 pub(crate) fn silos<'a>(snapshot: &'a Snapshot, text: &str) -> Vec<&'a MembershipEntry> {
@@ -21,6 +22,19 @@ pub(crate) fn silos<'a>(snapshot: &'a Snapshot, text: &str) -> Vec<&'a Membershi
         .collect();
     named.sort_by_key(|e| (e.address.epoch(), e.address));
     named
+}
+
+/// Every silo whose name is another one and looks the same: it differs in spaces, or in characters
+/// that cannot be seen.
+pub(crate) fn look_the_same<'a>(snapshot: &'a Snapshot, text: &str) -> Vec<&'a MembershipEntry> {
+    let seen = |name: &str| -> String {
+        let hides = |c: &char| c.is_whitespace() || misleads(*c);
+        name.chars().filter(|c| !hides(c)).collect()
+    };
+    let wanted = seen(text);
+    let alike = |name: &str| name != text && !wanted.is_empty() && seen(name) == wanted;
+    let rows = snapshot.rows.entries();
+    rows.filter(|e| alike(&e.info.silo_name)).collect()
 }
 
 /// The error if there is none.

@@ -154,7 +154,11 @@ fn harmless(text: String) -> String {
     let mut safe = String::with_capacity(text.len() + 64);
     for c in text.chars() {
         match bad(c) {
-            true => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            true => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    safe.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
             false => safe.push(c),
         }
     }
@@ -205,7 +209,7 @@ mod tests {
 
     #[test]
     fn json_of_others_controls_no_terminal() {
-        let name = "\u{9b}31m\u{202e}\u{7f}\u{61c}\u{1b}";
+        let name = "\u{9b}31m\u{202e}\u{7f}\u{61c}\u{1b}\u{feff}\u{e0001}";
         let text = Out::text(|out| out.line(serde_json::json!({ "name": name })));
         assert!(!text.trim_end().contains(misleads), "{text}");
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();

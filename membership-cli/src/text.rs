@@ -15,6 +15,14 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
+/// A name from the table, for a column of many rows: a longer one would take the room of all others.
+pub(crate) fn named(text: &str) -> String {
+    shortened(&clean(text), LONGEST_NAME)
+}
+
+/// Longer than the names of hosts and zones usually are.
+const LONGEST_NAME: usize = 40;
+
 /// An address of the command line.
 pub(crate) fn ip_and_port(text: &str) -> Result<SocketAddr, String> {
     text.parse::<SocketAddr>().map_err(|_| {

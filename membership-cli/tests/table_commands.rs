@@ -496,3 +496,59 @@ fn status_shows_the_worst_first_and_only_what_is_asked_for() {
     let nobody = place.run(&["status", "--filter", "zone=z9"]).expect(0);
     assert!(nobody.out.contains("no silo matches"), "{nobody:?}");
 }
+
+#[test]
+fn a_name_that_looks_like_another_one_is_not_enough_to_evict() {
+    for liar in [
+        "silo-1 ",
+        "silo-\u{200b}1",
+        "silo-1\u{e0001}",
+        "\u{2060}silo-1",
+    ] {
+        let (place, table) = cluster();
+        let mut entry = active(9);
+        entry.info.silo_name = liar.to_owned();
+        place.insert(&table, vec![entry]);
+        let ran = place
+            .run(&["evict", "silo-1", "--reason", "test", "--yes"])
+            .expect(2);
+        for port in [1, 9] {
+            assert!(
+                ran.err.contains(&silo(port).to_string()),
+                "{liar:?}: {ran:?}"
+            );
+            let entry = place.entry(&table, silo(port)).unwrap();
+            assert_eq!(entry.death, None, "{liar:?}");
+        }
+        // What cannot be seen is shown as something.
+        let shown = place.run(&["status"]).expect(0).out;
+        assert!(
+            liar.ends_with(' ') || shown.contains('\u{fffd}'),
+            "{liar:?}: {shown}"
+        );
+        let address = silo(9).to_string();
+        place
+            .run(&["evict", &address, "--reason", "test", "--yes"])
+            .expect(0);
+        assert!(place.entry(&table, silo(9)).unwrap().death.is_some());
+    }
+}
+
+#[test]
+fn a_long_name_takes_no_room_from_other_rows() {
+    let (place, table) = cluster();
+    let mut entry = active(9);
+    let long = "x".repeat(60_000);
+    entry.info.silo_name = long.clone();
+    entry.info.role = long.clone();
+    entry.info.zone = long.clone();
+    place.insert(&table, vec![entry]);
+    for command in ["status", "history"] {
+        let shown = place.run(&[command]).expect(0).out;
+        let longest = shown.lines().map(|line| line.chars().count()).max();
+        assert!(longest < Some(400), "{command}: a line has {longest:?}");
+        assert!(shown.contains("xxx…"), "{shown}");
+        let whole = place.run(&[command, "--json"]).expect(0).out;
+        assert!(command == "history" || whole.contains(&long));
+    }
+}

@@ -4,13 +4,15 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{PATIENCE, builder, silos, table};
-use membership::http::{Options, Server};
+use common::{FaultyTable, PATIENCE, builder, silos, table};
+use membership::http::{Dashboard, Options, Server};
 use membership::{
-    CauseOfDeath, CommitId, CommitOutcome, CommitRequest, Death, InstanceId, MembershipEntry,
-    MembershipTable, MemoryTable, Silo, SiloAddress, SiloStatus, TableExt, WallTime,
+    CauseOfDeath, ClusterKey, CommitId, CommitOutcome, CommitRequest, Death, InitializeRequest,
+    InstanceId, MembershipEntry, MembershipTable, MemoryTable, SharedSettings, Silo, SiloAddress,
+    SiloStatus, TableExt, TableId, WallTime,
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -148,4 +150,66 @@ async fn neither_router_nor_server_keeps_the_silo_running() {
     tokio::time::timeout(PATIENCE, refused)
         .await
         .expect("the server ends when it is dropped");
+}
+
+/// A request, and the answer to it as text.
+async fn asked(server: &Server, head: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let at = server.address();
+    let length = body.len();
+    let request =
+        format!("{head}Host: {at}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn an_eviction_of_which_the_answer_was_cut_may_have_happened() {
+    let inner = table();
+    let request = InitializeRequest::new(
+        TableId::new(7),
+        SharedSettings::default(),
+        ClusterKey::new([7; 32]),
+    );
+    inner.initialize(&request).await.unwrap();
+    let mut entry = large(1);
+    (entry.status, entry.death) = (SiloStatus::Active, None);
+    let silo = entry.address;
+    let (now, _) = inner.read_all().await.unwrap();
+    let request = CommitRequest::new(now.token, CommitId::new(9), None, vec![entry], [], []);
+    inner.commit(&request).await.unwrap();
+
+    let faulty = FaultyTable::new(inner.clone());
+    let server = Server::start("127.0.0.1:0".parse().unwrap(), Options::new(), None).unwrap();
+    server.show_dashboard(Dashboard::new(faulty.clone()).allow_changes("ops@host"));
+    let page = asked(&server, "GET / HTTP/1.1\r\n", "").await;
+    let (_, cookie) = page.split_once("set-cookie: ").unwrap();
+    let (cookie, _) = cookie.split_once(';').unwrap();
+    let head = format!("GET /api/v1/status?wait=0 HTTP/1.1\r\nCookie: {cookie}\r\n");
+    let state = asked(&server, &head, "").await;
+    let (_, token) = state.split_once("\"change_token\":\"").unwrap();
+    let (token, _) = token.split_once('"').unwrap();
+    let at = server.address();
+    let head = format!(
+        "POST /act/evict HTTP/1.1\r\nOrigin: http://{at}\r\nContent-Type: application/json\r\nCookie: {cookie}\r\nMembership-Token: {token}\r\n"
+    );
+    let cluster = common::cluster();
+    let body = format!("{{\"cluster\":\"{cluster}\",\"silo\":\"{silo}\",\"reason\":\"its disk\"}}");
+
+    faulty.cuts.store(true, Ordering::SeqCst);
+    let said = asked(&server, &head, &body).await;
+    assert!(said.starts_with("HTTP/1.1 504 "), "{said}");
+    assert!(said.contains("\"outcome\":\"may_have_happened\""), "{said}");
+    assert!(
+        said.contains("look at the table before you try again"),
+        "{said}"
+    );
+    let (rows, _) = inner.read_all().await.unwrap();
+    assert_eq!(rows.rows.get(&silo).unwrap().status, SiloStatus::Dead);
+
+    faulty.down.store(false, Ordering::SeqCst);
+    let said = asked(&server, &head, &body).await;
+    assert!(said.contains("\"outcome\":\"nothing_to_do\""), "{said}");
 }

@@ -7,6 +7,7 @@ use membership::ClusterName;
 use membership::http::{Dashboard, Server};
 
 use super::evict;
+use super::silo::raise_open_files;
 use crate::exit::{Exit, Failure};
 use crate::http::HttpArgs;
 use crate::inspect::Inspection;
@@ -53,6 +54,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     if args.every < Duration::from_millis(50) {
         return Err(Failure::usage("--every must be at least 50ms"));
     }
+    raise_open_files();
     let mut stops = Stops::listen(false)
         .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
     let mut dashboard: Option<Dashboard> = None;

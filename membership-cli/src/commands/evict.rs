@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use membership::admin::{Admin, TokioRuntime};
+use membership::admin::{Admin, ChangeError, TokioRuntime};
+use membership::intent::Refusal;
 use membership::{MembershipEntry, MembershipTable, SiloAddress, SiloStatus, Snapshot};
 
 use serde_json::json;
@@ -104,8 +105,11 @@ async fn signs_of_life(
 /// The one silo that `text` names and that is not Dead.
 fn living<'a>(snapshot: &'a Snapshot, text: &str) -> Result<&'a MembershipEntry, Failure> {
     let found = find::silos(snapshot, text);
+    // Whoever types a name has seen it on a screen.
+    let alike = find::look_the_same(snapshot, text);
     let living: Vec<_> = found
         .iter()
+        .chain(alike.iter().filter(|_| !found.is_empty()))
         .filter(|e| e.status != SiloStatus::Dead)
         .copied()
         .collect();
@@ -132,12 +136,10 @@ pub(crate) async fn evict(
     table: &dyn MembershipTable,
     silo: SiloAddress,
     reason: &str,
-) -> Result<Option<u64>, Failure> {
+) -> Result<Option<u64>, ChangeError<Refusal>> {
     let mut runtime = TokioRuntime;
     let mut admin = Admin::new(table, &mut runtime);
-    Ok(admin
-        .evict(silo, &operator(), reason, clock::wall())
-        .await?)
+    admin.evict(silo, &operator(), reason, clock::wall()).await
 }
 
 /// The user who runs this, for the row: `user@host`.

@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
 use crate::out::Paint;
 use crate::session::{Session, TableArgs};
-use crate::text::{Grid, clean, count};
+use crate::text::{Grid, clean, count, named};
 
 /// Show what happened: starts, activations, deaths, and the last commits
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             (time, Paint::Plain),
             (version, Paint::Plain),
             (e.entry.address.to_string(), Paint::Plain),
-            (clean(&e.entry.info.silo_name), Paint::Plain),
+            (named(&e.entry.info.silo_name), Paint::Plain),
             (what, paint),
         ]);
     }

@@ -14,7 +14,7 @@ use crate::reach::{self, Reach};
 use crate::rows::{Concern, RowArgs, Sort, concern};
 use crate::security::{SecurityArgs, SecurityTable};
 use crate::session::{Session, TableArgs};
-use crate::text::{Grid, ago, clean, count, span};
+use crate::text::{Grid, ago, clean, count, named, span};
 
 /// Show every silo: status, last heartbeat, who suspects it, how it ended
 #[derive(Debug, clap::Args)]
@@ -233,9 +233,9 @@ fn row(grid: &mut Grid, entry: &MembershipEntry, inspection: &Inspection) {
     };
     grid.row([
         (entry.address.to_string(), quiet),
-        (clean(&entry.info.silo_name), quiet),
-        (clean(&entry.info.role), quiet),
-        (clean(&entry.info.zone), quiet),
+        (named(&entry.info.silo_name), quiet),
+        (named(&entry.info.role), quiet),
+        (named(&entry.info.zone), quiet),
         (gateway, quiet),
         (entry.status.to_string(), status),
         (ago(entry.start_time, inspection.now), quiet),

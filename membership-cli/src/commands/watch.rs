@@ -21,7 +21,7 @@ use crate::inspect::Inspection;
 use crate::out::Paint;
 use crate::rows::RowArgs;
 use crate::session::{Session, TableArgs};
-use crate::text::{clean, reason};
+use crate::text::{clean, named, reason};
 
 /// Lines around the rows of silos: the time, the heading, the summary, what is said of suspects and of
 /// silos without heartbeats, and the line of the cursor.
@@ -266,7 +266,7 @@ pub(crate) fn describe(change: &membership_core::Change) -> String {
     let name = if entry.info.silo_name.is_empty() {
         String::new()
     } else {
-        format!(" ({})", clean(&entry.info.silo_name))
+        format!(" ({})", named(&entry.info.silo_name))
     };
     let what = match change.kind {
         ChangeKind::Died if entry.death.is_some() => {

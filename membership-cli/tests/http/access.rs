@@ -147,6 +147,13 @@ fn a_token_is_needed_and_a_browser_logs_in_with_it() {
     };
     assert_eq!(with(at, "/api/v1/view", &[("Cookie", &forged)]).status, 401);
 
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let follow = [("Authorization", bearer.as_str())];
+    let follow = request("GET", "/api/v1/events", &follow, "");
+    stream.write_all(follow.as_bytes()).unwrap();
+    assert!(stream.read(&mut [0; 64]).unwrap() > 0);
+
     // Another token replaces it, while the silo runs.
     fs::write(&file, "another-token-of-today\n").unwrap();
     let until = Instant::now() + PATIENCE;
@@ -160,6 +167,42 @@ fn a_token_is_needed_and_a_browser_logs_in_with_it() {
     );
     let new = [("Authorization", "Bearer another-token-of-today")];
     assert_eq!(with(at, "/api/v1/view", &new).status, 200);
+    // Whoever follows with the old one is cut: without events, at the next comment.
+    let until = Instant::now() + PATIENCE;
+    while stream.read(&mut [0; 4096]).unwrap() > 0 {
+        assert!(Instant::now() < until, "the stream goes on");
+    }
+}
+
+#[test]
+fn a_browser_stays_logged_in_at_two_ports_of_a_host() {
+    let (place, folder) = (Place::new(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("tokens");
+    write_private(&file, TOKEN);
+    let file = file.to_str().unwrap();
+    let args = ["--http", "127.0.0.1:0", "--http-token-file", file];
+    let silos = [silo(&place, &args), silo(&place, &args)];
+    // As a browser keeps them: one of each name, for all ports.
+    let mut cookies = std::collections::BTreeMap::new();
+    for (_, at) in &silos {
+        let host = at.to_string();
+        let login = request(
+            "POST",
+            "/login",
+            &[("Host", &host)],
+            &format!("token={TOKEN}"),
+        );
+        let login = ask(*at, &login);
+        let cookie = login.header("set-cookie").unwrap().split(';').next();
+        let (name, value) = cookie.unwrap().split_once('=').unwrap();
+        cookies.insert(name.to_owned(), value.to_owned());
+    }
+    let all: Vec<String> = cookies.iter().map(|(n, v)| format!("{n}={v}")).collect();
+    for (_, at) in &silos {
+        let host = at.to_string();
+        let headers = [("Host", host.as_str()), ("Cookie", &all.join("; "))];
+        assert_eq!(with(*at, "/api/v1/view", &headers).status, 200, "{all:?}");
+    }
 }
 
 #[test]

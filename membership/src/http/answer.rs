@@ -25,7 +25,9 @@ pub(super) fn text_of(value: &impl Serialize) -> Bytes {
     let mut safe = String::with_capacity(text.len() + 64);
     for c in text.chars() {
         if special(c) {
-            let _ = write!(safe, "\\u{:04x}", u32::from(c));
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(safe, "\\u{unit:04x}");
+            }
         } else {
             safe.push(c);
         }
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn text_of_others_is_no_markup() {
-        let hostile = "</script><script>alert(1)</script>&\u{2028}\"\n\u{7f}\u{9b}31m\u{202e}";
+        let hostile = "</script><script>alert(1)</script>&\u{2028}\"\n\u{7f}\u{9b}31m\u{202e}\u{200b}\u{e0001}";
         let text = text_of(&json!({ "name": hostile }));
         let text = std::str::from_utf8(&text).unwrap();
         assert!(!text.contains(['<', '>', '&']), "{text}");

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -18,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::Site;
 use super::answer::{Problem, text_of};
+use super::guard::Shown;
 use super::health::table_word;
 use super::journal::{Journal, Next};
 use super::query::Query;
@@ -37,11 +39,14 @@ struct Client {
     first: VecDeque<Bytes>,
     next: u64,
     cut: bool,
+    /// None where nobody needs a token.
+    shown: Option<Shown>,
     _permit: OwnedSemaphorePermit,
 }
 
 pub(super) async fn events(
     State(site): State<Arc<Site>>,
+    shown: Option<Extension<Shown>>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -62,6 +67,7 @@ pub(super) async fn events(
         first: start.first,
         next: start.next,
         cut: false,
+        shown: shown.map(|Extension(shown)| shown),
         _permit: permit,
     };
     let chunks = stream::unfold(client, |mut client| async {
@@ -85,6 +91,10 @@ impl Client {
             return Some(chunk);
         }
         loop {
+            // A token may be taken back while the stream runs.
+            if self.shown.as_ref().is_some_and(|shown| !shown.is_enough()) {
+                return None;
+            }
             self.newest.mark_unchanged();
             match self.journal.next(self.next) {
                 Next::Event(frame) => {

@@ -91,11 +91,36 @@ impl Guard {
         let mut sessions = cookies
             .filter_map(|value| value.to_str().ok())
             .flat_map(|value| value.split(';'))
-            .filter_map(|pair| pair.trim().strip_prefix(login::COOKIE_PREFIX));
-        if sessions.any(|session| self.sessions.accepts(session, token)) {
+            .filter_map(|pair| pair.trim().split_once('='))
+            .filter(|(name, _)| name.starts_with(login::COOKIE));
+        if sessions.any(|(_, session)| self.sessions.accepts(session, token)) {
             return Ok(());
         }
         Err(Problem::unauthorized())
+    }
+}
+
+/// What a client showed that may ask: a stream ends when it is no longer enough.
+#[derive(Clone)]
+pub(super) struct Shown {
+    guard: Arc<Guard>,
+    headers: HeaderMap,
+}
+
+impl Shown {
+    fn of(guard: Arc<Guard>, all: &HeaderMap) -> Self {
+        let mut headers = HeaderMap::new();
+        for name in [AUTHORIZATION, COOKIE] {
+            for value in all.get_all(&name) {
+                headers.append(&name, value.clone());
+            }
+        }
+        Self { guard, headers }
+    }
+
+    /// Whether its token is still one of the file, and its session has not ended.
+    pub(super) fn is_enough(&self) -> bool {
+        self.guard.check_token(&self.headers).is_ok()
     }
 }
 
@@ -114,12 +139,18 @@ fn bearer(value: &HeaderValue) -> Option<&str> {
 /// Refuses whoever may not ask.
 pub(super) async fn check(
     State(guard): State<Arc<Guard>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let checked = guard.check_host(&request);
     match checked.and_then(|()| guard.check_token(request.headers())) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            if guard.needs_token() {
+                let shown = Shown::of(guard, request.headers());
+                request.extensions_mut().insert(shown);
+            }
+            next.run(request).await
+        }
         // A person in front of a browser.
         Err(problem) if problem.is_unauthorized() && request.uri().path() == "/" => {
             Redirect::to("/login").into_response()

@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_SECURITY_POLICY, LOCATION, SET_COOKIE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_SECURITY_POLICY, HOST, LOCATION, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ring::hmac;
 
@@ -14,7 +14,9 @@ use super::answer::{Problem, typed};
 use super::guard::Guard;
 use super::token::{Token, hex};
 
-pub(super) const COOKIE_PREFIX: &str = "membership-session=";
+/// How the name of the cookie begins; the port follows. A browser has one cookie of each name for all
+/// ports of a host, and two servers must not take each other's.
+pub(super) const COOKIE: &str = "membership-session";
 /// 12 h, in seconds.
 const LASTS: u64 = 12 * 3600;
 /// A form with one token.
@@ -57,6 +59,15 @@ fn seconds() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
+fn cookie_name(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let port = host.and_then(|host| host.rsplit_once(':')?.1.parse::<u16>().ok());
+    match port {
+        Some(port) => format!("{COOKIE}-{port}"),
+        None => COOKIE.to_owned(),
+    }
+}
+
 fn page(status: StatusCode, note: &'static str) -> Response {
     let html = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Log in</title>\
@@ -90,6 +101,7 @@ pub(super) async fn submit(State(guard): State<Arc<Guard>>, request: Request) ->
     if let Err(problem) = guard.check_host(&request) {
         return problem.into_response();
     }
+    let name = cookie_name(request.headers());
     let Ok(body) = axum::body::to_bytes(request.into_body(), LONGEST).await else {
         return Problem::bad_request("send `token=…` as a form").into_response();
     };
@@ -107,9 +119,8 @@ pub(super) async fn submit(State(guard): State<Arc<Guard>>, request: Request) ->
         );
     };
     let secure = if guard.secure { "; Secure" } else { "" };
-    let cookie = format!(
-        "{COOKIE_PREFIX}{session}; Path=/; HttpOnly; SameSite=Strict; Max-Age={LASTS}{secure}"
-    );
+    let cookie =
+        format!("{name}={session}; Path=/; HttpOnly; SameSite=Strict; Max-Age={LASTS}{secure}");
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     let headers = response.headers_mut();

@@ -20,18 +20,36 @@ use membership_core::{
 
 pub use concern::{Concern, LATELY};
 
-/// Whether a character of others' text controls a terminal, ends a line, or hides or reorders what
-/// stands beside it.
+/// Whether a character of others' text controls a terminal, ends a line, hides or reorders what
+/// stands beside it, or cannot be seen, so that two names look the same: controls, ends of lines, and
+/// what Unicode calls default ignorable.
 ///
 /// ```
 /// use membership::words::misleads;
-/// assert!("\u{1b}\u{9b}\u{202e}\u{61c}\u{2028}".chars().all(misleads));
+/// assert!("\u{1b}\u{9b}\u{202e}\u{61c}\u{2028}\u{200b}\u{feff}\u{e0041}".chars().all(misleads));
 /// assert!(!"zone 1, Zürich, \u{5d0}".chars().any(misleads));
 /// ```
 #[must_use]
 pub fn misleads(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c,
+            '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// `3 s`, `2 min`, `4 h`, `5 days`: one unit, rounded down.

@@ -184,6 +184,8 @@ pub struct FaultyTable {
     inner: MemoryTable,
     pub down: Arc<AtomicBool>,
     pub hangs: Arc<AtomicBool>,
+    /// The next commit lands, nobody hears of it, and the table is down from then on.
+    pub cuts: Arc<AtomicBool>,
     /// How many milliseconds a call takes.
     pub delay: Arc<AtomicU64>,
 }
@@ -194,6 +196,7 @@ impl FaultyTable {
             inner,
             down: Arc::default(),
             hangs: Arc::default(),
+            cuts: Arc::default(),
             delay: Arc::default(),
         }
     }
@@ -249,7 +252,17 @@ impl MembershipTable for FaultyTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         self.may(Operation::Commit).await?;
-        self.inner.commit(request).await
+        let done = self.inner.commit(request).await;
+        if self.cuts.swap(false, Ordering::SeqCst) {
+            self.down.store(true, Ordering::SeqCst);
+            return Err(TableError::new(
+                TableErrorKind::OutcomeUnknown,
+                Operation::Commit,
+                "faulty",
+                "the answer was cut",
+            ));
+        }
+        done
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

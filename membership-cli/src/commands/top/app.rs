@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use membership::admin::ChangeError;
+use membership::intent::Refusal;
 use membership_core::{ClusterView, MembershipEntry, SiloAddress, SiloStatus, WallTime};
 
 use crate::clock;
 use crate::commands::{watch, why};
-use crate::exit::Failure;
 use crate::inspect::Inspection;
 use crate::out::Out;
 use crate::rows::{Filter, Sort};
@@ -137,11 +138,19 @@ impl App {
         self.trouble = Some(error);
     }
 
-    pub fn on_evicted(&mut self, silo: SiloAddress, done: Result<Option<u64>, Failure>) {
+    pub fn on_evicted(
+        &mut self,
+        silo: SiloAddress,
+        done: Result<Option<u64>, ChangeError<Refusal>>,
+    ) {
         self.message = Some(match done {
             Ok(Some(version)) => format!("{silo} is Dead (evicted) as of version {version}"),
             Ok(None) => format!("{silo} is already Dead"),
-            Err(failure) => format!("{silo} was not evicted: {}", clean(&failure.message)),
+            Err(ChangeError::MayHaveHappened(error)) => format!(
+                "{silo} may be evicted, or may yet be: look at its row before you try again ({})",
+                clean(&error.to_string())
+            ),
+            Err(error) => format!("{silo} was not evicted: {}", clean(&error.to_string())),
         });
     }
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::Event;
+use membership::admin::ChangeError;
+use membership::intent::Refusal;
 use membership_core::{MembershipTable, NextStep, SiloAddress, Snapshot, TableError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -50,7 +52,7 @@ pub(crate) struct Args {
 enum News {
     Table(Box<Inspection>),
     Trouble(TableError),
-    Evicted(SiloAddress, Result<Option<u64>, Failure>),
+    Evicted(SiloAddress, Result<Option<u64>, ChangeError<Refusal>>),
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {

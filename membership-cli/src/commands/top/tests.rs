@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use membership::admin::ChangeError;
 use membership_core::{
     CauseOfDeath, CommitId, Config, Death, Heartbeat, Heartbeats, InstanceId, MembershipEntry,
-    Preset, Row, Rows, SiloAddress, SiloStatus, Snapshot, TableId, VersionRow, VersionToken,
-    WallTime,
+    Operation, Preset, Row, Rows, SiloAddress, SiloStatus, Snapshot, TableError, TableErrorKind,
+    TableId, VersionRow, VersionToken, WallTime,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -237,4 +238,27 @@ fn a_panic_restores_the_terminal() {
     assert!(was_full && !parser.screen().alternate_screen());
     let said = parser.screen().contents();
     assert!(said.contains("staged on purpose"), "{said}");
+}
+
+#[test]
+fn an_eviction_that_may_have_happened_is_not_called_undone() {
+    let mut app = app([active(0)]);
+    let cut = || {
+        TableError::new(
+            TableErrorKind::OutcomeUnknown,
+            Operation::Commit,
+            "test",
+            "the answer was cut",
+        )
+    };
+    app.on_evicted(silo(0), Err(ChangeError::MayHaveHappened(cut())));
+    let said = app.message.clone().unwrap();
+    assert!(!said.contains("not evicted"), "{said}");
+    assert!(
+        said.contains("may be evicted") && said.contains("was cut"),
+        "{said}"
+    );
+    app.on_evicted(silo(0), Err(ChangeError::NotDone(cut())));
+    let said = app.message.unwrap();
+    assert!(said.contains("was not evicted"), "{said}");
 }

@@ -119,5 +119,5 @@ export function grouped(members, field) {
   return [...groups].sort(([a], [b]) => compare(a, b));
 }
 
-/// Text without characters that hide or reorder others.
-export const clean = (text) => String(text).replace(/[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu, "\ufffd");
+/// Text without characters that hide or reorder others, or cannot be seen.
+export const clean = (text) => String(text).replace(/[\p{Cc}\p{Default_Ignorable_Code_Point}\u2028\u2029]/gu, "\ufffd");
