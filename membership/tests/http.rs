@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{FaultyTable, PATIENCE, builder, silos, table};
-use membership::http::{Dashboard, Options, Server};
+use membership::http::{Dashboard, Options, Server, Token};
 use membership::{
     CauseOfDeath, ClusterKey, CommitId, CommitOutcome, CommitRequest, Death, InitializeRequest,
     InstanceId, MembershipEntry, MembershipTable, MemoryTable, SharedSettings, Silo, SiloAddress,
@@ -212,4 +212,37 @@ async fn an_eviction_of_which_the_answer_was_cut_may_have_happened() {
     faulty.down.store(false, Ordering::SeqCst);
     let said = asked(&server, &head, &body).await;
     assert!(said.contains("\"outcome\":\"nothing_to_do\""), "{said}");
+}
+
+#[tokio::test]
+async fn a_supervisor_without_a_token_is_not_told_who_voted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, "abcdefgh-ijklmnop-1").unwrap();
+    let token = Token::file(file).unwrap();
+    let table = table();
+    let silo = builder(table.clone()).start().await.unwrap();
+    let options = Options::new().token(token);
+    let server = Server::start("127.0.0.1:0".parse().unwrap(), options, None).unwrap();
+    server.show(&silo);
+    let me = silo.me();
+    let (now, _) = table.read_all().await.unwrap();
+    let mut entry = now.rows.get(&me).unwrap().clone();
+    entry.status = SiloStatus::Dead;
+    let by = SiloAddress::new([10, 1, 2, 3].into(), 7100, 5);
+    let at = WallTime::from_millis(4_000_000_000_000);
+    entry.death = Some(Death::new(CauseOfDeath::Voted, at, Some(by), 3));
+    let request = CommitRequest::new(now.token, CommitId::new(77), None, [], [entry], []);
+    table.commit(&request).await.unwrap();
+    let _ = silo.refresh(Some(now.version_row.version + 1)).await;
+    tokio::time::timeout(PATIENCE, silo.terminated())
+        .await
+        .unwrap();
+    for path in ["/livez", "/readyz"] {
+        let said = asked(&server, &format!("GET {path} HTTP/1.1\r\n"), "").await;
+        assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+        assert!(said.ends_with("the silo has stopped\n"), "{said}");
+    }
+    let status = asked(&server, "GET /api/v1/view HTTP/1.1\r\n", "").await;
+    assert!(status.starts_with("HTTP/1.1 401 "), "{status}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use membership_core::protocol::TableState;
+use membership_core::protocol::{TableState, Termination};
 use membership_core::{Discontinuity, SiloStatus, TableErrorKind};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ pub(super) async fn live(State(site): State<Arc<Site>>) -> Response {
     let health = site.observed.health();
     match (health.live, site.observed.ended()) {
         (true, _) => text(StatusCode::OK, "live\n"),
-        (false, Some(end)) => unavailable(format!("the silo has stopped: {end}\n")),
+        (false, Some(end)) => unavailable(site.stopped(&end)),
         (false, None) => unavailable("the silo's task has taken no input for 30 s\n".to_owned()),
     }
 }
@@ -28,7 +28,7 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
     let health = site.observed.health();
     match (health.ready, site.observed.ended()) {
         (true, _) => text(StatusCode::OK, "ready\n"),
-        (false, Some(end)) => unavailable(format!("the silo has stopped: {end}\n")),
+        (false, Some(end)) => unavailable(site.stopped(&end)),
         (false, None) if health.suspended => {
             unavailable("suspended after a pause, until the table can be read\n".to_owned())
         }
@@ -36,6 +36,16 @@ pub(super) async fn ready(State(site): State<Arc<Site>>) -> Response {
             unavailable("the silo is leaving\n".to_owned())
         }
         (false, None) => unavailable(format!("the silo is {}\n", health.status)),
+    }
+}
+
+impl Site {
+    /// These two need no token, and the end of a silo names those that voted.
+    fn stopped(&self, end: &Termination) -> String {
+        match self.tells_strangers {
+            true => format!("the silo has stopped: {end}\n"),
+            false => "the silo has stopped\n".to_owned(),
+        }
     }
 }
 

@@ -152,6 +152,7 @@ impl Options {
             observed,
             room,
             exporter: self.exporter,
+            tells_strangers: self.token.is_none(),
         });
         let guard = Guard::new(self.names, self.token, self.secure);
         let mut guarded = Router::new()
@@ -210,4 +211,6 @@ struct Site {
     journal: Arc<Journal>,
     room: Room,
     exporter: Option<Exporter>,
+    /// Whether everybody may know why the silo has stopped: that names other silos.
+    tells_strangers: bool,
 }

@@ -298,17 +298,20 @@ where
     let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
         let (router, seat, turns) = (router.clone(), seat.clone(), turns.clone());
         async move {
-            // Until all of it is here, the connection is one that gives way.
+            // Until all of it is here, and it is its turn, the connection is one that gives way.
             let request = match whole(request).await {
                 Ok(request) => request,
                 Err(problem) => return Ok(guard::headers(problem.into_response()).await),
             };
-            let works = seat.works();
+            seat.is_busy(false);
             // A client that sends many requests at once lets others in between.
             tokio::task::yield_now().await;
             let is_probe = matches!(request.uri().path(), "/livez" | "/readyz");
-            let work = router.oneshot(request);
-            let response = match is_probe {
+            let work = async {
+                let works = seat.works();
+                (router.oneshot(request).await, works)
+            };
+            let (response, works) = match is_probe {
                 true => work.await,
                 false => turns.take(work).await,
             };
@@ -344,36 +347,5 @@ fn on_its_way(response: Response, seat: &Seat, works: Busy) -> Response {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn who_sends_nothing_keeps_nobody_out() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let answering = Answering {
-            router: outer(Arc::default()),
-            tls: None,
-            exporter: None,
-            seats: Seats::new(3),
-            turns: Turns::new(),
-        };
-        tokio::spawn(answering.accept(listener));
-        let mut silent = Vec::new();
-        let begun = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n";
-        for sends in [begun.as_slice(), b"", b"GET / HTTP/1.1\r\nX: ", begun].repeat(2) {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(sends).await.unwrap();
-            silent.push(stream);
-        }
-        let mut probe = TcpStream::connect(address).await.unwrap();
-        let request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        probe.write_all(request).await.unwrap();
-        let mut said = String::new();
-        probe.read_to_string(&mut said).await.unwrap();
-        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    }
-}
+#[path = "server_tests.rs"]
+mod tests;

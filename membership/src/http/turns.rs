@@ -21,6 +21,12 @@ impl Turns {
         Self(Arc::new(Semaphore::new(1)))
     }
 
+    /// Keeps all others waiting until it is dropped.
+    #[cfg(test)]
+    pub(super) async fn taken(&self) -> tokio::sync::OwnedSemaphorePermit {
+        self.0.clone().acquire_owned().await.unwrap()
+    }
+
     /// The outcome of a future that does each piece of its work in a turn of its own. While it waits
     /// for something, others have theirs.
     pub(super) async fn take<F: Future>(&self, work: F) -> F::Output {
