@@ -1,7 +1,11 @@
 //! Runs the conformance suite on servers of the testbed.
 
+pub mod crowd;
 pub mod postgres;
 pub mod redis;
+pub mod restored;
+pub mod trickle;
+pub mod truth;
 
 use std::net::SocketAddr;
 
