@@ -17,9 +17,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout_at};
 
+use crate::STORE;
 use crate::config::{Login, NatsConfig};
 use crate::error::{error, of_answer, of_connect, of_request};
-use crate::{STORE, keys};
+use crate::keys::{self, Connection};
 
 /// The first version that compares the sequence of another key than the one that is written.
 const OLDEST: (i64, i64, i64) = (2, 12, 0);
@@ -183,6 +184,12 @@ impl Link {
 
     fn is_up(&self) -> bool {
         self.client.connection_state() == State::Connected && !self.silent.load(Ordering::Relaxed)
+    }
+
+    /// Which connection it is now: another one after it was lost and made again.
+    pub(crate) fn connection(&self) -> Connection {
+        let server = self.client.server_info();
+        Connection::new(&server.server_id, server.client_id)
     }
 
     /// The largest message, headers included, that the server takes.

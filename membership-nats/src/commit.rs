@@ -62,18 +62,21 @@ impl NatsDocuments {
     }
 
     /// Writes over the document. Its key contains its identity, so a document of a later bucket
-    /// never fits, whatever its sequence.
+    /// never fits, whatever its sequence. What was seen over another connection may be of data that
+    /// an older copy has replaced since: it counts as another document, and is loaded again.
     async fn replace(
         &self,
         link: &Link,
         state: State,
         text: Bytes,
     ) -> Result<Option<State>, TableError> {
+        if state.over != link.connection() {
+            return Ok(None);
+        }
         let document = self.keys.document(state.identity);
         let written = self.write_if(link, &document, &document, state.sequence, &text);
-        let identity = state.identity;
         match written.await {
-            Ok(written) => Ok(written.ok().map(|sequence| State { identity, sequence })),
+            Ok(written) => Ok(written.ok().map(|sequence| State { sequence, ..state })),
             // The document is gone with its bucket.
             Err(e) => self.is_without_bucket(link, e).await.map(|_| None),
         }
@@ -81,7 +84,7 @@ impl NatsDocuments {
 
     /// Writes a document of a new identity if the cluster has none.
     async fn create(&self, link: &Link, text: Bytes) -> Result<Option<State>, TableError> {
-        let identity = Identity::random()?;
+        let (identity, over) = (Identity::random()?, link.connection());
         let document = self.keys.document(identity);
         // The mark of a removal that was interrupted.
         let mut mark = 0;
@@ -92,7 +95,11 @@ impl NatsDocuments {
                 if mark > 0 {
                     self.remove_marks(link, identity).await;
                 }
-                return Ok(Some(State { identity, sequence }));
+                return Ok(Some(State {
+                    identity,
+                    sequence,
+                    over,
+                }));
             }
             let found = self.newest(link).await?;
             if found.document.is_some() || found.last == mark {

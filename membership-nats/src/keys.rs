@@ -3,6 +3,7 @@
 //! A key of NATS holds letters, digits, `-`, `_`, `/`, `=` and dots between them, so the two other
 //! characters of [`ClusterName::store_key`] and of silos are replaced.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 use membership_core::{ClusterName, Revision, SiloAddress, TableError, TableErrorKind};
@@ -139,26 +140,47 @@ impl Identity {
     }
 }
 
-/// One stored state of a document.
+/// One stored state of a document, and the connection over which it was seen.
+///
+/// Identity and sequence are not enough: an older copy of a server's data has the same identity, and
+/// the same sequences come again with other commits. But data goes back only while the server is
+/// away, and so while the connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) identity: Identity,
     pub(crate) sequence: u64,
+    pub(crate) over: Connection,
+}
+
+/// Names a connection between this client and a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Connection(u64);
+
+impl Connection {
+    /// Of the process of a server, and of its number for the client: both are new with each process.
+    pub(crate) fn new(server: &str, client: u64) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (server, client).hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 impl From<State> for Revision {
     fn from(state: State) -> Self {
-        Self([state.identity.0.to_be_bytes(), state.sequence.to_be_bytes()].concat())
+        let parts = [state.identity.0, state.sequence, state.over.0];
+        Self(parts.map(u64::to_be_bytes).concat())
     }
 }
 
 impl State {
     /// The state that a revision was made from; `None` for a revision of another store.
     pub(crate) fn of(revision: &Revision) -> Option<Self> {
-        let (identity, sequence) = revision.0.split_at_checked(8)?;
-        Some(Self {
-            identity: Identity(u64::from_be_bytes(identity.try_into().ok()?)),
-            sequence: u64::from_be_bytes(sequence.try_into().ok()?),
+        let (parts, rest) = revision.0.as_chunks::<8>();
+        let [identity, sequence, over] = <[[u8; 8]; 3]>::try_from(parts).ok()?;
+        rest.is_empty().then(|| Self {
+            identity: Identity(u64::from_be_bytes(identity)),
+            sequence: u64::from_be_bytes(sequence),
+            over: Connection(u64::from_be_bytes(over)),
         })
     }
 }
@@ -229,12 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_the_identity_and_the_sequence() {
-        let state = State {
+    fn a_revision_is_the_identity_the_sequence_and_the_connection() {
+        let state = |over| State {
             identity: Identity(u64::MAX),
             sequence: 3,
+            over,
         };
-        assert_eq!(State::of(&Revision::from(state)), Some(state));
+        let one = state(Connection::new("NA", 1));
+        assert_eq!(State::of(&Revision::from(one)), Some(one));
+        for (server, client) in [("NA", 2), ("NB", 1)] {
+            let other = state(Connection::new(server, client));
+            assert_ne!(State::of(&Revision::from(other)), Some(one));
+        }
         assert_eq!(State::of(&Revision::from(3)), None);
+        let mut longer = Revision::from(one);
+        longer.0.push(0);
+        assert_eq!(State::of(&longer), None);
     }
 }

@@ -103,6 +103,7 @@ impl NatsDocuments {
 
     /// The newest message of the cluster's documents.
     pub(crate) async fn newest(&self, link: &Link) -> Result<Found, TableError> {
+        let over = link.connection();
         let Some(message) = self.last_of(link, &self.keys.documents).await? else {
             return Ok(Found::NOTHING);
         };
@@ -117,6 +118,7 @@ impl NatsDocuments {
         let state = State {
             identity,
             sequence: last,
+            over,
         };
         let document = Some((state, text(message)?));
         Ok(Found { last, document })
