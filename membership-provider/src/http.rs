@@ -95,7 +95,14 @@ impl NoAnswer {
     pub fn from_error(store: &'static str, e: &reqwest::Error, plain: &str) -> Self {
         let encrypted = e.url().is_some_and(|url| url.scheme() == "https");
         let connecting = e.is_connect().then_some(Connecting { encrypted });
-        Self::from_causes(store, &causes(e), connecting, e.is_builder(), plain)
+        // The URL contains any word that a cluster or a host is named after.
+        let url = e.url().map(ToString::to_string).unwrap_or_default();
+        let nameless = |text: String| match url.is_empty() {
+            true => text,
+            false => text.replace(&url, "URL"),
+        };
+        let causes: Vec<String> = causes(e).into_iter().map(nameless).collect();
+        Self::from_causes(store, &causes, connecting, e.is_builder(), plain)
     }
 
     fn from_causes(
@@ -129,7 +136,6 @@ impl NoAnswer {
                 format!("the server refuses this client's certificate ({last}): {advice}");
             return not_sent(Configuration, message);
         }
-        // The texts contain the URL, and so any word that a host or a cluster is named after.
         if connecting && has(&["invalid peer certificate"]) {
             let advice =
                 "name its authority with tls_ca, and connect by a name that is in the certificate";
@@ -241,5 +247,22 @@ mod tests {
         }
         let building = NoAnswer::from_causes("test", &[], None, true, "test://");
         assert!(matches!(building, NoAnswer::NotSent(e) if e.kind() == Configuration));
+    }
+
+    /// A cluster may have any name, and with many stores it is a part of the URL.
+    #[tokio::test]
+    async fn words_of_the_url_mean_nothing() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let closing = std::thread::spawn(move || {
+            let (mut client, _) = server.accept().unwrap();
+            std::io::Read::read(&mut client, &mut [0; 4096]).unwrap();
+        });
+        let client = build("test", builder("test", &Timeouts::default(), None).unwrap()).unwrap();
+        let url = format!("http://{address}/CertificateRequired");
+        let e = client.get(url).send().await.unwrap_err();
+        closing.join().unwrap();
+        let why = NoAnswer::from_error("test", &e, "test://");
+        assert!(matches!(why, NoAnswer::Lost(_)), "{why:?}");
     }
 }
