@@ -63,6 +63,8 @@ pub fn mongo(bytes: &[u8]) -> Option<usize> {
 #[derive(Default)]
 struct State {
     play: Option<Play>,
+    /// Answers in place of those of the server, which gets the requests.
+    replace: Option<Play>,
     /// How a commit looks; none if every request that is answered is one.
     is_commit: Option<fn(&[u8]) -> bool>,
     played: u64,
@@ -70,6 +72,10 @@ struct State {
 }
 
 impl State {
+    fn replacement(&self, request: &[u8]) -> Option<Vec<u8>> {
+        self.replace.as_ref()?(request)
+    }
+
     fn answer(&mut self, request: &[u8]) -> Option<Vec<u8>> {
         let answer = self.play.as_ref()?(request)?;
         self.played += 1;
@@ -128,10 +134,16 @@ impl StandIn {
         (state.played, state.commits) = (0, 0);
     }
 
+    /// From now on requests for which this gives an answer are passed on, and what the server then
+    /// says at once is replaced by that answer. For clients that send one request at a time.
+    pub fn replace(&self, replace: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) {
+        locked(&self.state).replace = Some(Box::new(replace));
+    }
+
     /// Passes everything on. Returns how many requests were answered since [`play`](Self::play).
     pub fn stop(&self) -> u64 {
         let mut state = locked(&self.state);
-        state.play = None;
+        (state.play, state.replace) = (None, None);
         state.played
     }
 
@@ -165,13 +177,21 @@ async fn serve(
     let (mut from_server, mut to_server) = server.into_split();
     let answers = Arc::new(tokio::sync::Mutex::new(answers));
     let back = answers.clone();
-    let mut pump = tokio::spawn(async move { pass(&mut from_server, &back).await });
+    let instead = Arc::<Mutex<Option<Vec<u8>>>>::default();
+    let next = instead.clone();
+    let mut pump = tokio::spawn(async move { pass(&mut from_server, &back, &next).await });
     let ask = async {
         let mut waiting = Vec::new();
         loop {
             while let Some(length) = framing(&waiting).filter(|length| *length > 0) {
                 let message: Vec<u8> = waiting.drain(..length).collect();
-                let played = locked(&state).answer(&message);
+                let (played, replaced) = {
+                    let mut state = locked(&state);
+                    (state.answer(&message), state.replacement(&message))
+                };
+                if replaced.is_some() {
+                    *instead.lock().unwrap_or_else(PoisonError::into_inner) = replaced;
+                }
                 match played {
                     Some(answer) => answers.lock().await.write_all(&answer).await.ok()?,
                     None => to_server.write_all(&message).await.ok()?,
@@ -193,13 +213,20 @@ async fn serve(
 async fn pass(
     from: &mut (impl AsyncRead + Unpin),
     to: &tokio::sync::Mutex<OwnedWriteHalf>,
+    instead: &Mutex<Option<Vec<u8>>>,
 ) -> Option<()> {
     let mut part = [0; 16 << 10];
     loop {
-        match from.read(&mut part).await.ok()? {
+        let said = match from.read(&mut part).await.ok()? {
             0 => return None,
-            n => to.lock().await.write_all(part.get(..n)?).await.ok()?,
-        }
+            n => part.get(..n)?,
+        };
+        let instead = instead
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let said = instead.as_deref().unwrap_or(said);
+        to.lock().await.write_all(said).await.ok()?;
     }
 }
 
@@ -287,6 +314,48 @@ pub async fn is_no_conflict(
             "the table is at {:?}, and the commit on {token:?} reached nobody",
             now.token
         )));
+    }
+    match table.commit(&request.again()).await {
+        Ok(CommitOutcome::Committed(token)) => Ok(token),
+        other => Err(failed(format!(
+            "sent again, the commit ends with {other:?}"
+        ))),
+    }
+}
+
+/// Has a commit happen and be answered so, in place of the server's answer: fails unless its outcome
+/// is unknown to the client (T5), and unless it is a success when it is sent again. Returns the token
+/// after that.
+///
+/// # Errors
+/// What is not so, with the name of the answer.
+pub async fn is_no_refusal(
+    stand_in: &StandIn,
+    table: &dyn MembershipTable,
+    token: &VersionToken,
+    (name, answer): (&'static str, Play),
+    number: u64,
+) -> Result<VersionToken, Stop> {
+    let failed = |what: String| Stop::failed(format!("{name}: {what}"));
+    let request = insert(token, [number]);
+    stand_in.replace(answer);
+    let committed = table.commit(&request).await;
+    stand_in.stop();
+    match &committed {
+        Err(e) if e.next_step() == NextStep::FindOut => {}
+        other => {
+            return Err(failed(format!(
+                "a commit that happened ends with {other:?}"
+            )));
+        }
+    }
+    crate::helpers::until("the client is back", async || {
+        table.read(&ReadRequest::all()).await.is_ok()
+    })
+    .await;
+    let (now, _) = read(table).await;
+    if now.version() != request.next_version() {
+        return Err(failed(format!("the server is at {:?}", now.token)));
     }
     match table.commit(&request.again()).await {
         Ok(CommitOutcome::Committed(token)) => Ok(token),

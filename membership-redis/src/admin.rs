@@ -5,7 +5,7 @@ use redis::Value;
 
 use crate::client::{Inner, Request};
 use crate::codec;
-use crate::error::{error, unexpected};
+use crate::error::{error, unexpected_after_write};
 use crate::scripts::SCRIPTS;
 
 impl Inner {
@@ -39,7 +39,7 @@ impl Inner {
                 let e = codec::rows_without_version();
                 return Err(codec::text(key).into_iter().fold(e, TableError::with_key));
             }
-            Ok((_, [other, _])) | Err(other) => return Err(unexpected(&other)),
+            Ok((_, [other, _])) | Err(other) => return Err(unexpected_after_write(&other)),
         }
         self.warn_of_eviction().await;
         Ok(())
@@ -72,7 +72,7 @@ impl Inner {
                     let message = "the version row was changed at the same time";
                     Err(error(TableErrorKind::Busy, message))
                 }
-                Ok((_, [other])) | Err(other) => Err(unexpected(&other)),
+                Ok((_, [other])) | Err(other) => Err(unexpected_after_write(&other)),
             },
         }
     }

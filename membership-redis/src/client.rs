@@ -13,7 +13,7 @@ use std::time::Duration;
 use membership_core::{
     ClusterName, Durability, Operation, TableError, TableErrorKind, TableLimits, encoding::LAYOUT,
 };
-use membership_provider::{Endpoint, Hints, SnapshotCache, unanswered};
+use membership_provider::{Endpoint, Hints, SnapshotCache, one_line, unanswered};
 use redis::{Cmd, Pipeline, Value};
 use tokio::time::{Instant, timeout_at};
 
@@ -426,6 +426,12 @@ impl Client {
                 ("MOVED", Some(to)) if self.topology.is_cluster() => self.topology.prefer(node(to)),
                 ("ASK", Some(to)) if self.topology.is_cluster() => asked = Some(node(to)),
                 ("READONLY", _) if self.topology.has_successor() => self.topology.ask_another(),
+                _ if request.writes && refusal.is_foreign() => {
+                    let said = format!("{} {}", refusal.code, refusal.text);
+                    let said = self.connector.secrets.hide(&said);
+                    let why = format!("the answer is not of Redis ({})", one_line(&said));
+                    return Err(unanswered(STORE, true, &why).at(endpoint.to_string()));
+                }
                 _ => {
                     let e = refusal.into_error(&self.connector.secrets);
                     return Err(e.at(endpoint.to_string()));

@@ -10,7 +10,7 @@ use redis::Value;
 use crate::STORE;
 use crate::client::{Inner, LIMITS, Look, Request};
 use crate::codec::{self, Pair, flag};
-use crate::error::{error, unexpected};
+use crate::error::{error, unexpected_after_write};
 use crate::scripts::SCRIPTS;
 
 impl Inner {
@@ -51,7 +51,7 @@ impl Inner {
                 Ok((0, [version, rows])) => {
                     self.refused(request, &codec::pairs(version), &codec::pairs(rows))
                 }
-                Ok((_, [other, _])) | Err(other) => Err(unexpected(&other)),
+                Ok((_, [other, _])) | Err(other) => Err(unexpected_after_write(&other)),
             },
         }
     }

@@ -1,10 +1,11 @@
 //! Redis's errors, by what the caller does next.
 //!
 //! A server's error means that the script wrote nothing: each script checks before it writes, and
-//! what can still stop it stops it at its first write. Only a missing answer is uncertain.
+//! what can still stop it stops it at its first write. Only a missing answer is uncertain, and one
+//! that is not the server's: of a proxy that lost it, or to another request.
 
 use membership_core::{Operation, TableError, TableErrorKind};
-use membership_provider::{Secrets, one_line};
+use membership_provider::{Secrets, one_line, unanswered};
 use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::STORE;
@@ -43,14 +44,25 @@ pub(crate) fn wrong(message: impl Into<String>) -> TableError {
 
 /// An answer that no script of ours gives.
 pub(crate) fn unexpected(value: &Value) -> TableError {
+    wrong(format!(
+        "{}: is this Redis or Valkey?",
+        said_by_nobody(value)
+    ))
+}
+
+/// The same to a script that writes: it may be the answer to another request, and the script may
+/// have been executed.
+pub(crate) fn unexpected_after_write(value: &Value) -> TableError {
+    unanswered(STORE, true, &said_by_nobody(value))
+}
+
+fn said_by_nobody(value: &Value) -> String {
     let what = match value {
         Value::Nil => "nothing",
         Value::Array(_) => "a list that is not one of its answers",
         _ => "a value that is not one of its answers",
     };
-    wrong(format!(
-        "the script was answered with {what}: is this Redis or Valkey?"
-    ))
+    format!("the script was answered with {what}")
 }
 
 /// A server's refusal.
@@ -104,6 +116,15 @@ impl Refusal {
             self.code.as_str(),
             "READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN" | "NOAUTH" | "MOVED"
         )
+    }
+
+    /// Whether no server of Redis or Valkey says this: their codes are words in capitals. What stands
+    /// in front of a server says it, and may have passed the request on.
+    pub(crate) fn is_foreign(&self) -> bool {
+        !self
+            .code
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b == b'_')
     }
 
     pub(crate) fn into_error(self, secrets: &Secrets) -> TableError {
@@ -382,6 +403,19 @@ mod tests {
             }
             .into_error(&Secrets::default());
             assert_ne!(error.kind(), TableErrorKind::OutcomeUnknown, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_a_proxy_is_not_the_servers() {
+        for (line, foreign) in [
+            ("upstream failure", true),
+            ("no upstream host", true),
+            ("ERR unknown command 'EVALSHA'", false),
+            ("NOSCRIPT No matching script.", false),
+            ("@user_script: 6: -READONLY You can't write.", false),
+        ] {
+            assert_eq!(refusal(line).is_foreign(), foreign, "{line}");
         }
     }
 

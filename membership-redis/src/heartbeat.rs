@@ -5,7 +5,7 @@ use redis::Value;
 
 use crate::client::{Inner, Request};
 use crate::codec;
-use crate::error::{error, unexpected};
+use crate::error::{error, unexpected_after_write};
 use crate::scripts::SCRIPTS;
 
 impl Inner {
@@ -44,7 +44,7 @@ impl Inner {
                     codec::version_row(&version, None, codec::number(&rows), None)?;
                     Err(missing)
                 }
-                Ok((_, [other, _])) | Err(other) => Err(unexpected(&other)),
+                Ok((_, [other, _])) | Err(other) => Err(unexpected_after_write(&other)),
             },
         }
     }

@@ -15,3 +15,4 @@ mod round_trips;
 mod sentinel;
 mod tls;
 mod trouble;
+mod worst_day;

@@ -4,7 +4,7 @@
 //! The texts are those of Redis' `src/server.c` (the shared replies) and `src/cluster.c`.
 
 use conformance_tests::helpers::fill;
-use conformance_tests::stand_in::{Answer, StandIn, at_once, is_no_conflict, says};
+use conformance_tests::stand_in::{Answer, StandIn, at_once, is_no_conflict, is_no_refusal, says};
 use membership_core::TableErrorKind::{self, Busy, Unavailable};
 use membership_testbed::Kind;
 
@@ -68,5 +68,38 @@ async fn no_played_answer_is_a_conflict() {
                 .await
                 .unwrap();
         }
+    }
+}
+
+/// What no script says, and what a proxy says that has lost its server: Envoy's `source/extensions/
+/// filters/network/redis_proxy`.
+const NOT_OF_THE_SCRIPT: &[&str] = &[
+    ":7\r\n",
+    "_\r\n",
+    "+OK\r\n",
+    "*0\r\n",
+    "*2\r\n:1\r\n_\r\n",
+    "-upstream failure\r\n",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_to_another_request_refuses_no_commit() {
+    let server = server(Kind::Redis, &[]).await;
+    let stand_in = StandIn::before(server.address(), at_once).await.unwrap();
+    let url = format!("redis://{}/?operation_timeout=3s", stand_in.address());
+    let table = connect(&url).await.unwrap();
+    let mut token = fill(&table, 3).await;
+    for (number, answer) in (10..).zip(NOT_OF_THE_SCRIPT) {
+        let replace =
+            |request: &[u8]| says(request, b"EVALSHA").then(|| answer.as_bytes().to_vec());
+        token = is_no_refusal(
+            &stand_in,
+            &table,
+            &token,
+            (answer, Box::new(replace)),
+            number,
+        )
+        .await
+        .unwrap();
     }
 }
