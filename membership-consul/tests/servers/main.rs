@@ -12,3 +12,4 @@ mod played;
 mod quiet;
 mod several;
 mod tokens;
+mod worst_day;

@@ -13,3 +13,4 @@ mod strangers;
 mod tls;
 mod trouble;
 mod users;
+mod worst_day;
