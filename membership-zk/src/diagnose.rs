@@ -64,6 +64,14 @@ async fn one(server: &Endpoint, tls: bool, deadline: Instant) -> (TableErrorKind
     judge(&String::from_utf8_lossy(&said), ended, tls)
 }
 
+/// How the answers of ZooKeeper to `srvr` begin: what it is, that it does not serve, and that the word
+/// is not allowed.
+const BEGINNINGS: [&str; 3] = [
+    "Zookeeper version",
+    "This ZooKeeper",
+    "srvr is not executed",
+];
+
 /// What an answer to `srvr` means.
 fn judge(said: &str, ended: bool, tls: bool) -> (TableErrorKind, String) {
     let is_zookeeper = said.contains("Zookeeper version")
@@ -88,6 +96,11 @@ fn judge(said: &str, ended: bool, tls: bool) -> (TableErrorKind, String) {
         (
             TableErrorKind::Unavailable,
             "was reached, but no encrypted session was opened: check tls_ca, tls_cert and the name in its certificate",
+        )
+    } else if !said.is_empty() && !ended && BEGINNINGS.iter().any(|it| it.starts_with(said)) {
+        (
+            TableErrorKind::Unavailable,
+            "is up, and its answers do not come in time (busy, or behind a slow line?)",
         )
     } else if !said.is_empty() {
         (
@@ -128,6 +141,8 @@ mod tests {
             of("Zookeeper version: 3.8.0\nMode: leader\n", true, true).contains("secureClientPort")
         );
         assert!(of("-ERR unknown command 'srvr'", false, false).contains("another service"));
+        assert!(of("Zookeeper ver", false, false).contains("in time"));
+        assert!(of("Zookeeper ver", true, false).contains("another service"));
         assert!(of("", true, false).contains("closes connections"));
         assert!(of("", false, false).contains("does not answer"));
         assert!(of("", true, true).contains("tls_ca"));

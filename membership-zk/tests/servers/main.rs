@@ -6,6 +6,7 @@ mod refusals;
 mod session;
 #[path = "../support/mod.rs"]
 mod support;
+mod worst_day;
 
 use std::time::Duration;
 
