@@ -39,6 +39,8 @@ pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 2
 pub(super) const MAIN: usize = 0;
 /// The one of reads and heartbeats while a commit waits on that.
 const BESIDE: usize = 1;
+/// Why there is no answer.
+const LATE: &str = "the server did not answer in time";
 /// A commit that takes longer waits for something: a lock or a standby.
 const PROMPT: Duration = Duration::from_millis(100);
 /// How long a server may take to accept that a statement is cancelled.
@@ -351,7 +353,7 @@ impl Call {
         let connection = self.connection().await?;
         if !connection.has_tables() {
             let check = self.client.check_tables(&connection);
-            let late = |_| error(Kind::Unavailable, "the server did not answer in time");
+            let late = |_| error(Kind::Unavailable, LATE);
             timeout_at(self.deadline, check).await.map_err(late)??;
         }
         Ok(connection.has_tables())
@@ -415,13 +417,17 @@ impl Client {
     /// closes the connection.
     fn late(&self, connection: &Arc<Connection>, phase: Phase) -> TableError {
         self.forget(connection);
+        // Calls that share the connection are late together.
+        if connection.cancelled.swap(true, Ordering::Relaxed) {
+            return lost(phase, LATE);
+        }
         let (tls, task) = (self.tls.current(), connection.task.clone());
         let token = connection.driver.cancel_token();
         tokio::spawn(async move {
             let _asked = timeout(CANCEL, token.cancel_query(tls)).await;
             task.abort();
         });
-        lost(phase, "the server did not answer in time")
+        lost(phase, LATE)
     }
 
     async fn answer<T>(

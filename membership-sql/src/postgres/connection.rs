@@ -136,6 +136,7 @@ impl Client {
             warnings,
             has_tables: AtomicBool::new(false),
             waits: RwLock::default(),
+            cancelled: AtomicBool::new(false),
         };
         self.check_server(&connection)
             .await
@@ -180,6 +181,8 @@ pub(super) struct Connection {
     pub(super) has_tables: AtomicBool,
     /// Shared by the statements under way that may wait for long.
     pub(super) waits: RwLock<()>,
+    /// Whether the server was asked to cancel what it does for it.
+    pub(super) cancelled: AtomicBool,
 }
 
 impl Connection {

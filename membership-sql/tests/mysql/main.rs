@@ -12,6 +12,7 @@ mod connections;
 mod costs;
 mod failover;
 mod schema;
+mod worst_day;
 
 use conformance_tests::helpers::{commit as committed, unique};
 use membership_core::{

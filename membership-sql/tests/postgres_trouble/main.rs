@@ -14,6 +14,7 @@ mod hosts;
 mod schema;
 mod standby;
 mod transactions;
+mod worst_day;
 
 use std::time::{Duration, Instant};
 
