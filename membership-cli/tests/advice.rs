@@ -56,6 +56,13 @@ fn after_the_next_commit_nobody_is_told_to_put_removed_rows_back() {
     remove_row(place, &cluster.address(2));
     let doctor = place.run(&["doctor", "--quick"]).expect(1);
     assert!(doctor.out.contains("before the next commit"), "{doctor:?}");
+    let settings = place.run(&["settings"]).expect(0);
+    assert_eq!(settings.err, "", "it only shows them");
+    let settings = place.run(&["settings", "set", "no_such_setting=1"]);
+    assert!(
+        settings.err.contains("somebody changed or removed rows"),
+        "a change would make the removal final: {settings:?}"
+    );
     let newcomer = Process::start(place, port(), "local", &[]);
     newcomer.address(secs(40));
     assert_eq!(cluster.silos[2].ends(secs(40)).0, Some(3));

@@ -81,6 +81,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             cluster: args.table.cluster,
         })
         .await?;
+    if args.action.is_some() {
+        session.warn(Inspection::of(table.as_ref()).await?.commit_warning());
+    }
     let mut runtime = TokioRuntime;
     let mut admin = Admin::new(table.as_ref(), &mut runtime);
     let done = match &args.action {

@@ -7,6 +7,7 @@
     reason = "a helper of tests, which prints what it measures"
 )]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,16 +32,27 @@ const LIMIT: Duration = Duration::from_secs(2);
 const SLACK: Duration = Duration::from_secs(8);
 /// Until what is left behind counts as left for good.
 const SETTLED: Duration = Duration::from_secs(60);
-/// The sockets of this process, and the tasks of this runtime.
-fn in_use() -> (usize, usize) {
+
+/// The sockets of this process that are connected with this port, or about to be, and the tasks of this
+/// runtime: other tests of the process have sockets, too.
+fn in_use(port: u16) -> (usize, usize) {
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
-    let is_socket = |target: std::path::PathBuf| target.to_string_lossy().starts_with("socket:");
     let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let mine: BTreeSet<String> = links.map(|to| to.to_string_lossy().into_owned()).collect();
+    let remote = format!(":{port:04X}");
+    let sockets = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(|list| {
+        // A machine without IPv6 has no second list.
+        let list = std::fs::read_to_string(list).unwrap_or_default();
+        let sockets = list.lines().filter(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(2);
+            let there = fields.next().is_some_and(|it| it.ends_with(&remote));
+            let inode = fields.nth(6).unwrap_or_default();
+            there && mine.contains(&format!("socket:[{inode}]"))
+        });
+        sockets.count()
+    });
     let tasks = tokio::runtime::Handle::current().metrics();
-    (
-        links.filter(|it| is_socket(it.clone())).count(),
-        tasks.num_alive_tasks(),
-    )
+    (sockets.iter().sum(), tasks.num_alive_tasks())
 }
 
 /// One of the calls: a read, a heartbeat or a commit. Returns whether the answer allows a retry.
@@ -58,7 +70,7 @@ async fn crowd(
     table: &Arc<dyn MembershipTable>,
     token: &VersionToken,
     patience: Duration,
-    what: &str,
+    (what, port): (&str, u16),
 ) -> usize {
     let began = Instant::now();
     let mut calls = Vec::new();
@@ -71,7 +83,7 @@ async fn crowd(
     let mut most = 0;
     for (n, call) in calls.into_iter().enumerate() {
         if n % 50 == 0 {
-            most = most.max(in_use().0);
+            most = most.max(in_use(port).0);
         }
         match call.await.unwrap() {
             Err(_) if patience > LIMIT => {
@@ -89,7 +101,7 @@ async fn crowd(
 }
 
 /// Waits until the client works again and no more is in use than before.
-async fn recovers(table: &dyn MembershipTable, before: (usize, usize), what: &str) {
+async fn recovers(table: &dyn MembershipTable, before: (usize, usize), (what, port): (&str, u16)) {
     let began = Instant::now();
     while let Err(e) = table.read(&ReadRequest::all()).await {
         assert!(began.elapsed() < SETTLED, "{what}: {e}");
@@ -97,7 +109,7 @@ async fn recovers(table: &dyn MembershipTable, before: (usize, usize), what: &st
     }
     let served = began.elapsed();
     loop {
-        let now = in_use();
+        let now = in_use(port);
         if now.0 <= before.0 + 3 && now.1 <= before.1 + 3 {
             println!(
                 "{what}: served after {served:?}, settled after {:?}",
@@ -128,21 +140,23 @@ pub async fn a_thousand_calls_leave_nothing<S: Store>(store: &S, server: &Server
     for n in 0..2 {
         call(&*table, &token, n).await.unwrap();
     }
-    let before = in_use();
+    let port = server.address().port();
+    let before = in_use(port);
+    assert!(before.0 > 0, "no socket leads to port {port}");
     let mut most = Vec::new();
     for (what, patience) in [("dropped", DROPPED), ("late", LIMIT + SLACK)] {
         server.pause().await.unwrap();
-        most.push((what, crowd(&table, &token, patience, what).await));
+        most.push((what, crowd(&table, &token, patience, (what, port)).await));
         server.resume().await.unwrap();
-        recovers(&*table, before, what).await;
+        recovers(&*table, before, (what, port)).await;
     }
     server.crash().await.unwrap();
     most.push((
         "refused",
-        crowd(&table, &token, LIMIT + SLACK, "refused").await,
+        crowd(&table, &token, LIMIT + SLACK, ("refused", port)).await,
     ));
     server.start_again().await.unwrap();
-    recovers(&*table, before, "refused").await;
+    recovers(&*table, before, ("refused", port)).await;
     for (what, most) in most {
         let more = most.saturating_sub(before.0);
         assert!(more <= sockets, "{what}: {more} more sockets at once");

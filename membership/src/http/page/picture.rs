@@ -120,7 +120,7 @@ impl Picture {
         let silent = self.all_silent();
         if let Some(silos) = silent {
             let text = format!(
-                "none of {silos} silos writes heartbeats: look at the store first (space, memory, permission to write), and into their logs. Run `membership doctor`; evict none of them for it"
+                "none of {silos} silos writes heartbeats: look at the store first (space, memory, permission to write), and into their logs: where they say table_replaced or table_rolled_back, restart all silos together. Run `membership doctor`; evict none of them for it"
             );
             add("store", String::new(), text);
         }
