@@ -171,6 +171,19 @@ fn p15_detects_a_flood_that_lasts_as_long_as_a_fault() {
     flood(0).unwrap();
 }
 
+/// What silos sent before they crashed is not the load of those that are left.
+#[test]
+fn p15_counts_a_silo_for_as_long_as_it_ran() {
+    // The steps begin every five seconds: these silos run for most of one.
+    for seconds in [94, 98] {
+        let mut cluster = watched(100, protocols());
+        cluster.run_for(S(seconds)).unwrap();
+        let all = cluster.running();
+        all[..97].iter().for_each(|id| cluster.crash_machine(*id));
+        cluster.run_for(S(75)).unwrap();
+    }
+}
+
 #[test]
 fn p15_accepts_joins_crashes_and_slow_messages() {
     let mut cluster = watched(30, protocols());
