@@ -95,6 +95,18 @@ pub async fn own_server(kind: Kind, args: &[&str], options: Options) -> Server {
     }
 }
 
+/// A server for one test that keeps what it acknowledges, also when it is killed.
+///
+/// # Panics
+/// If the server does not start.
+pub async fn durable_server(kind: Kind) -> Server {
+    let options = Options {
+        durable: true,
+        ..Options::default()
+    };
+    own_server(kind, &[], options).await
+}
+
 /// A server for one test that requires a password.
 ///
 /// # Panics
