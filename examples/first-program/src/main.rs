@@ -15,13 +15,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::pin!(stop);
     loop {
         tokio::select! {
+            biased; // so that Ctrl-C is heard before the first view is shown
+            // The others take over at once; without this they would have to find out.
+            _ = &mut stop => break println!("stopped: {}", silo.leave().await),
             Some(view) = views.next() => {
                 let owner = view.owner("customer/42").map(|silo| silo.address.to_string());
                 let active = view.active().count();
                 println!("version {}: {active} active, customer 42 belongs to {}", view.version(), owner.unwrap_or_default());
             }
-            // The others take over at once; without this they would have to find out.
-            _ = &mut stop => break println!("stopped: {}", silo.leave().await),
             end = silo.terminated() => break println!("stopped: {end}"),
         }
     }

@@ -81,6 +81,17 @@ async fn it_shows_every_view_and_leaves_on_ctrl_c() {
     first.interrupt().await;
 }
 
+/// A reader of its first line may be faster than its next step.
+#[tokio::test]
+async fn ctrl_c_at_its_first_line_is_a_leave() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let mut program = Program::start(folder.path());
+        program.until(" 1 active").await;
+        program.interrupt().await;
+    }
+}
+
 #[tokio::test]
 async fn an_error_that_ends_it_is_a_sentence() {
     let folder = tempfile::tempdir().unwrap();

@@ -56,8 +56,14 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         session,
         changes: VecDeque::new(),
     };
-    watch.first(&inspection);
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    // Heard from its first poll on, so before anything is shown.
+    tokio::select! {
+        biased;
+        _ = &mut interrupted => return Ok(Exit::Ok),
+        () = std::future::ready(()) => {}
+    }
+    watch.first(&inspection);
     let mut known = inspection.snapshot;
     while !watch.session.out.is_closed() {
         tokio::select! {
