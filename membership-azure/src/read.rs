@@ -75,19 +75,15 @@ impl Inner {
             {
                 self.remember(base.changed(read.clone()));
                 let heartbeats = shown(Some(&read.snapshot.rows));
-                return Ok(ReadAnswer::Snapshot {
-                    snapshot: read.snapshot,
-                    heartbeats,
-                });
+                return Ok(ReadAnswer::new(Some(known), read.snapshot, heartbeats));
             }
         }
         let begun = Instant::now();
         let read = reader.all().await?;
         self.remember(FullRead::begun(begun, read.clone()));
-        Ok(ReadAnswer::Snapshot {
-            heartbeats: request.heartbeats.then_some(read.heartbeats),
-            snapshot: read.snapshot,
-        })
+        let (known, snapshot) = (request.known.as_ref(), read.snapshot);
+        let heartbeats = request.heartbeats.then_some(read.heartbeats);
+        Ok(ReadAnswer::new(known, snapshot, heartbeats))
     }
 
     /// # Errors

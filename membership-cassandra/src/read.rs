@@ -51,13 +51,7 @@ impl Inner {
         let heartbeats = heartbeats.map(|all| all.shown(&snapshot.rows));
         let orphans = heartbeats.iter().flat_map(|all| &all.orphans);
         self.remember(&snapshot, orphans.map(SiloAddress::row_key).collect());
-        if known.is_some_and(|known| known.same_commit(&snapshot.token)) {
-            return Ok(ReadAnswer::Unchanged { heartbeats });
-        }
-        Ok(ReadAnswer::Snapshot {
-            snapshot,
-            heartbeats,
-        })
+        Ok(ReadAnswer::new(known, snapshot, heartbeats))
     }
 
     /// # Errors

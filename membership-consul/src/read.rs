@@ -75,15 +75,8 @@ impl Inner {
         self.heartbeats.learn(found.indexes());
         let snapshot = self.snapshot(row, &found)?;
         let heartbeats = request.heartbeats.then(|| found.heartbeats(&snapshot.rows));
-        Ok(match &request.known {
-            Some(known) if known.same_commit(&snapshot.token) => {
-                ReadAnswer::Unchanged { heartbeats }
-            }
-            _ => ReadAnswer::Snapshot {
-                snapshot,
-                heartbeats,
-            },
-        })
+        let known = request.known.as_ref();
+        Ok(ReadAnswer::new(known, snapshot, heartbeats))
     }
 
     /// # Errors

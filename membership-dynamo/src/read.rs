@@ -54,10 +54,7 @@ impl Inner {
                 let (snapshot, found) = self.read_all(None, request.heartbeats).await?;
                 let rows = Some(&snapshot.rows);
                 let heartbeats = request.heartbeats.then(|| found.heartbeats.shown(rows));
-                Ok(ReadAnswer::Snapshot {
-                    snapshot,
-                    heartbeats,
-                })
+                Ok(ReadAnswer::new(None, snapshot, heartbeats))
             }
         }
     }
@@ -101,10 +98,7 @@ impl Inner {
             None => self.read_all(Some(known), false).await?.0,
         };
         let heartbeats = heartbeats.then(|| found.heartbeats.shown(Some(&snapshot.rows)));
-        Ok(ReadAnswer::Snapshot {
-            snapshot,
-            heartbeats,
-        })
+        Ok(ReadAnswer::new(Some(known), snapshot, heartbeats))
     }
 
     /// A full read.

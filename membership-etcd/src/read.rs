@@ -60,10 +60,7 @@ impl Inner {
                 let row = found.usable(known)?;
                 let snapshot = self.snapshot(&found, row)?;
                 let heartbeats = heartbeats(&snapshot.rows);
-                Ok(ReadAnswer::Snapshot {
-                    snapshot,
-                    heartbeats,
-                })
+                Ok(ReadAnswer::new(known, snapshot, heartbeats))
             }
         }
     }

@@ -88,10 +88,7 @@ impl Inner {
         let snapshot = self.snapshot(row, found.table);
         let heartbeats =
             heartbeats.then(|| self.heartbeats(found.heartbeats.as_ref(), &snapshot.rows));
-        Ok(ReadAnswer::Snapshot {
-            snapshot,
-            heartbeats,
-        })
+        Ok(ReadAnswer::new(known, snapshot, heartbeats))
     }
 
     /// The heartbeats of these rows; those without a row are remembered for the next cleanup.

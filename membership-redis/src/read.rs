@@ -55,10 +55,7 @@ impl Inner {
                     Snapshot::new(row.token(&[]), row, merge_rows(&rows, &self.cache.rows()));
                 self.cache.store(snapshot.clone());
                 let heartbeats = heartbeats(stored, cell, Some(&snapshot.rows));
-                Ok(ReadAnswer::Snapshot {
-                    snapshot,
-                    heartbeats,
-                })
+                Ok(ReadAnswer::new(known, snapshot, heartbeats))
             }
             Ok((_, [other, ..])) | Err(other) => Err(unexpected(&other)),
         }

@@ -104,10 +104,7 @@ impl Inner {
                 let snapshot =
                     Snapshot::new(version.row.token(&[]), Arc::new(version.row.clone()), rows);
                 self.remember(snapshot.clone(), version.data_version, base.is_none());
-                return Ok(ReadAnswer::Snapshot {
-                    snapshot,
-                    heartbeats,
-                });
+                return Ok(ReadAnswer::new(known, snapshot, heartbeats));
             }
             // A table that changes all the time is read as a whole once: unless it is large, one
             // request shows all of it.

@@ -160,6 +160,23 @@ pub enum ReadAnswer {
 }
 
 impl ReadAnswer {
+    /// The table as of one version, to a caller who knows another one, or none: `Unchanged` if it is
+    /// the one that the caller knows.
+    #[must_use]
+    pub fn new(
+        known: Option<&VersionToken>,
+        snapshot: Snapshot,
+        heartbeats: Option<Heartbeats>,
+    ) -> Self {
+        match known {
+            Some(known) if known.same_commit(&snapshot.token) => Self::Unchanged { heartbeats },
+            _ => Self::Snapshot {
+                snapshot,
+                heartbeats,
+            },
+        }
+    }
+
     /// The heartbeats, if they were requested.
     #[must_use]
     pub const fn heartbeats(&self) -> Option<&Heartbeats> {

@@ -45,10 +45,8 @@ impl Work<Inner> for Read<'_> {
         if known.is_some_and(|known| known.same_commit(&row.token(&[]))) {
             return Ok(ReadAnswer::Unchanged { heartbeats });
         }
-        Ok(ReadAnswer::Snapshot {
-            snapshot: found.snapshot(&table.cache, row),
-            heartbeats,
-        })
+        let snapshot = found.snapshot(&table.cache, row);
+        Ok(ReadAnswer::new(known, snapshot, heartbeats))
     }
 }
 

@@ -56,10 +56,8 @@ impl Work<Inner> for Read<'_> {
                 skip_rows_of = None;
                 continue;
             }
-            return Ok(ReadAnswer::Snapshot {
-                snapshot: found.snapshot(row, &table.cache),
-                heartbeats: shown,
-            });
+            let snapshot = found.snapshot(row, &table.cache);
+            return Ok(ReadAnswer::new(known, snapshot, shown));
         }
     }
 }

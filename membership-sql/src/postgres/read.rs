@@ -52,10 +52,7 @@ impl Call {
             return Ok(ReadAnswer::Unchanged { heartbeats });
         }
         let snapshot = answer.snapshot(&self.cache, row);
-        Ok(ReadAnswer::Snapshot {
-            snapshot,
-            heartbeats,
-        })
+        Ok(ReadAnswer::new(known, snapshot, heartbeats))
     }
 
     /// # Errors

@@ -31,10 +31,8 @@ pub(super) fn read(session: &mut Session, request: &ReadRequest) -> Result<ReadA
     if known.is_some_and(|known| known.same_commit(&row.token(&[]))) {
         return Ok(ReadAnswer::Unchanged { heartbeats });
     }
-    Ok(ReadAnswer::Snapshot {
-        snapshot: snapshot(&tx, &cluster, cache, row)?,
-        heartbeats,
-    })
+    let snapshot = snapshot(&tx, &cluster, cache, row)?;
+    Ok(ReadAnswer::new(known, snapshot, heartbeats))
 }
 
 pub(super) fn read_row(
