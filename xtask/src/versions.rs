@@ -47,6 +47,10 @@ const SUITES: &[(Kind, [&str; 4])] = &[
         ["membership-etcd", "", "conformance", "one_member"],
     ),
     (
+        Kind::Consul,
+        ["membership-consul", "", "conformance", "consul"],
+    ),
+    (
         Kind::Nats,
         ["membership-nats", "", "conformance", "one_server"],
     ),

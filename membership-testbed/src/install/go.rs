@@ -61,3 +61,28 @@ pub(super) fn install_program(
     output(&mut go).map_err(|why| format!("{package} {pinned} cannot be built ({why})"))?;
     Ok(pinned.trim_start_matches('v').to_owned())
 }
+
+/// Builds a program whose module replaces others by folders beside it, which `go install` refuses:
+/// as what an empty module needs, where replacements do not count. Returns the version.
+pub(super) fn install_dependency(
+    scratch: &Path,
+    root: &Path,
+    package: &str,
+    pinned: &str,
+    progress: Progress<'_>,
+) -> Result<String, String> {
+    progress(&format!("building {package} {pinned} with Go"));
+    let (folder, bin) = (scratch.join("go"), root.join("bin"));
+    make(&folder)?;
+    make(&bin)?;
+    let module = format!("module server\n\ngo 1.23\n\nrequire {package} {pinned}\n");
+    let path = folder.join("go.mod");
+    fs::write(&path, module).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+    let mut go = Command::new("go");
+    go.current_dir(&folder)
+        .env("CGO_ENABLED", "0")
+        .args(["build", "-mod=mod", "-trimpath", "-o"])
+        .args([bin.as_os_str(), package.as_ref()]);
+    output(&mut go).map_err(|why| format!("{package} {pinned} cannot be built ({why})"))?;
+    Ok(pinned.trim_start_matches('v').to_owned())
+}

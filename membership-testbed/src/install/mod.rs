@@ -207,6 +207,9 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
         Source::GoProgram { package, pinned } => {
             go::install_program(&root, package, pinned, progress)?
         }
+        Source::GoDependency { package, pinned } => {
+            go::install_dependency(scratch, &root, package, pinned, progress)?
+        }
         Source::Wheel {
             package,
             pinned,

@@ -71,6 +71,11 @@ pub(crate) enum Source {
         package: &'static str,
         pinned: &'static str,
     },
+    /// The same of a module that replaces others by folders beside it.
+    GoDependency {
+        package: &'static str,
+        pinned: &'static str,
+    },
 }
 
 pub(crate) const DOCUMENTS: &[&str] = &[

@@ -112,7 +112,7 @@ fn to_install(kind: Kind) -> &'static [Tool] {
         Source::Npm { .. } => &[NPM],
         Source::Maven { .. } => &[MAVEN],
         Source::Jar { .. } => &[MAVEN, PIP],
-        Source::Go { .. } | Source::GoProgram { .. } => &[GO],
+        Source::Go { .. } | Source::GoProgram { .. } | Source::GoDependency { .. } => &[GO],
         // A container.
         Source::Nowhere => &[DOCKER],
     }

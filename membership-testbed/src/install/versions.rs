@@ -84,6 +84,14 @@ const fn nats(pinned: &'static str) -> Recipe {
     of(source, &["nats-server"])
 }
 
+const fn consul(pinned: &'static str) -> Recipe {
+    let source = Source::GoDependency {
+        package: "github.com/hashicorp/consul",
+        pinned,
+    };
+    of(source, &["consul"])
+}
+
 /// Each version and how it is had.
 static ALL: &[(Kind, &str, Recipe)] = &[
     (Kind::Postgres, "12.20.0", postgres("12.20.0")),
@@ -111,6 +119,7 @@ static ALL: &[(Kind, &str, Recipe)] = &[
     (Kind::ZooKeeper, "3.9.3", zookeeper("3.9.3")),
     (Kind::Etcd, "3.5.21", etcd("v3.5.21")),
     (Kind::Etcd, "3.6.5", etcd("v3.6.5")),
+    (Kind::Consul, "1.14.11", consul("v1.14.11")),
     (Kind::Nats, "2.12.15", nats("v2.12.15")),
     (Kind::Nats, "2.14.9", nats("v2.14.9")),
 ];
