@@ -2,9 +2,8 @@
 //! in which that can fail.
 //!
 //! No command is sent twice, and the driver is configured not to: what was sent once has one
-//! outcome (clause T5). A command whose caller is gone still runs to its end (clause T14). A
-//! command that takes too long also closes its connection, so that a late answer is not taken for
-//! another one's.
+//! outcome (clause T5). A command whose caller is gone still runs to its end (clause T14); if it takes
+//! far too long, its connection is closed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,10 +13,11 @@ use membership_core::{
 };
 use membership_provider::{Replaceable, Secrets, SnapshotCache, install_crypto_provider};
 use mongodb::bson::{Bson, Document, Timestamp, doc};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::commands::{Commands, Concern, config_version, hello, sole_primary};
-use crate::config::MongoConfig;
+use crate::config::{CONNECTIONS, MongoConfig};
 use crate::error::{Refusal, SET_IS_MISSING, error, from_client, unconfirmed};
 use crate::keys::Keys;
 
@@ -28,6 +28,10 @@ pub(crate) const LIMITS: TableLimits = TableLimits::new(1000, 256 << 10, 8 << 20
 /// How often an operation starts again after a concurrent change. Each time another client made
 /// progress.
 pub(crate) const ATTEMPTS: u32 = 32;
+
+/// After what time beyond that of an operation its connection is closed. The driver asks every five
+/// seconds whether the server lives, and ends all requests when it does not answer.
+const GIVEN_UP: Duration = Duration::from_secs(20);
 
 /// The first version whose projections can compute a field: 4.4.
 const WIRE_VERSION: i32 = 9;
@@ -48,6 +52,8 @@ pub(crate) enum Deployment {
 /// What all clones of a table share.
 pub(crate) struct Inner {
     client: Replaceable<mongodb::Client>,
+    /// Requests under way: not more than there are connections, so that few ever wait in the driver.
+    turns: Arc<Semaphore>,
     pub(crate) config: MongoConfig,
     pub(crate) cluster: ClusterName,
     pub(crate) commands: Commands,
@@ -81,6 +87,7 @@ impl Inner {
         let client = client.map_err(|e| from_client(&e, &address, &secrets).of_a_read())?;
         let mut inner = Self {
             client: Replaceable::new(client),
+            turns: Arc::new(Semaphore::new(CONNECTIONS)),
             commands: Commands {
                 collection: config.collection_name(),
                 keys: Keys::new(&cluster),
@@ -249,32 +256,38 @@ impl Inner {
 
     async fn send(&self, database: &str, command: Document) -> Result<Document, TableError> {
         let (database, at) = (self.client.current().database(database), &self.address);
+        let turn = timeout(self.time_left(), Arc::clone(&self.turns).acquire_owned()).await;
         let limit = self.time_left();
-        if limit.is_zero() {
+        if turn.is_err() || limit.is_zero() {
             let all = self.config.timeouts.operation();
             let message = format!("the time of {all:?} was over before {at} was asked");
             return Err(error(Kind::Unavailable, message));
         }
-        // A task of its own: the driver's pool hands out one connection per event on it, so that
-        // requests whose caller is gone would delay the next ones by seconds.
-        let asked = async move { timeout(limit, database.run_command(command)).await };
-        match tokio::spawn(asked).await {
-            Ok(Ok(Ok(answer))) => {
+        // A task of its own, which lasts longer than the caller waits: the driver's pool keeps a request
+        // whose caller is gone, and hands out one connection per event, so that each of them would
+        // delay another one by seconds. Soon the server answers, or the driver gives it up.
+        let asked = async move {
+            let _turn = turn;
+            timeout(limit + GIVEN_UP, database.run_command(command)).await
+        };
+        let asked = tokio::spawn(asked);
+        match timeout(limit, asked).await {
+            Ok(Ok(Ok(Ok(answer)))) => {
                 if let Ok(time) = answer.get_timestamp("operationTime") {
                     let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
                     *newest = (*newest).max(Some(time));
                 }
                 Ok(answer)
             }
-            Ok(Ok(Err(e))) => Err(from_client(&e, at, &self.secrets)),
-            Ok(Err(_)) => {
+            Ok(Ok(Ok(Err(e)))) => Err(from_client(&e, at, &self.secrets)),
+            Err(_) | Ok(Ok(Err(_))) => {
                 let message = format!(
                     "{at} does not answer within {:?}",
                     self.config.timeouts.operation()
                 );
                 Err(error(Kind::OutcomeUnknown, message))
             }
-            Err(_) => {
+            Ok(Err(_)) => {
                 let message = format!("the runtime ended before {at} answered");
                 Err(error(Kind::OutcomeUnknown, message))
             }

@@ -81,6 +81,11 @@ const DEFAULT_NAME: &str = "membership";
 const USERNAME: &str = "MEMBERSHIP_MONGODB_USERNAME";
 const PASSWORD: &str = "MEMBERSHIP_MONGODB_PASSWORD";
 
+/// How many connections to the primary there are at most, and how many requests at a time.
+pub(crate) const CONNECTIONS: usize = 10;
+/// A silo sends something at least every thirty seconds, over the connection that was used last. Those of
+/// a crowd of calls are closed after this time; the driver would keep them.
+const MAX_IDLE: Duration = Duration::from_secs(40);
 const OPTIONS: &str = "replicaSet, authSource, authMechanism, directConnection, tls, tlsCAFile, tlsCertificateKeyFile, appName, \
                        connectTimeoutMS, readConcernLevel, collection, reads, allow_standalone, operation_timeout and connect_timeout";
 
@@ -382,6 +387,8 @@ impl MongoConfig {
         options.app_name = self.app_name.clone();
         options.connect_timeout = Some(self.timeouts.connect());
         options.server_selection_timeout = Some(self.server_timeout());
+        options.max_idle_time = Some(MAX_IDLE);
+        options.max_pool_size = u32::try_from(CONNECTIONS).ok();
         options.heartbeat_freq = Some(
             self.timeouts
                 .operation()

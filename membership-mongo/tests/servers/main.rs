@@ -8,6 +8,7 @@ mod recency;
 mod refusals;
 #[path = "../support/mod.rs"]
 mod support;
+mod worst_day;
 
 use std::time::Duration;
 
