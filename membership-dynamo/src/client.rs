@@ -19,7 +19,9 @@ use aws_sdk_dynamodb::config::{Builder, ConfigBag, Credentials as Keys, Intercep
 use aws_sdk_dynamodb::config::{RuntimeComponents, StalledStreamProtectionConfig};
 use aws_sdk_dynamodb::error::{BoxError, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::AttributeValue;
-use membership_core::{ClusterName, CommitRequest, TableError, TableLimits, VersionToken};
+use membership_core::{
+    ClusterName, CommitRequest, Operation, TableError, TableLimits, VersionToken,
+};
 use membership_provider::{Credentials, FullRead, Replaceable, SnapshotCache, unanswered};
 use tokio::time::{Instant, timeout_at};
 use tracing::instrument::WithSubscriber;
@@ -85,10 +87,11 @@ impl Client {
         })
     }
 
-    /// This client for an operation that begins now: its requests end when the operation must.
+    /// This client for an operation that begins now, or has begun: its requests end when the operation
+    /// must.
     pub(crate) fn begin(&self) -> Self {
         Self {
-            deadline: Some(Instant::now() + self.timeout),
+            deadline: (self.deadline).or_else(|| Some(Instant::now() + self.timeout)),
             ..self.clone()
         }
     }
@@ -250,7 +253,16 @@ impl Inner {
         })
     }
 
-    /// An operation that begins now.
+    /// Runs an operation; its error names it.
+    pub(crate) async fn run<T>(
+        &self,
+        during: Operation,
+        operation: impl Future<Output = Result<T, TableError>>,
+    ) -> Result<T, TableError> {
+        operation.await.map_err(|e| e.during(during))
+    }
+
+    /// An operation that begins now, or has begun.
     pub(crate) fn begin(&self) -> Self {
         Self {
             client: self.client.begin(),

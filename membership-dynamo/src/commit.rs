@@ -188,29 +188,30 @@ impl Inner {
         &self,
         request: &CommitRequest,
     ) -> Result<CommitOutcome, TableError> {
-        let items = self.client.transaction(request)?;
-        let mut token = Some(token(&self.client.cluster, request));
+        let operation = self.begin();
+        let items = operation.client.transaction(request)?;
+        let mut token = Some(token(&operation.client.cluster, request));
         for _ in 0..2 {
             let send = || {
-                let transaction = self.client.sdk().transact_write_items();
+                let transaction = operation.client.sdk().transact_write_items();
                 transaction
                     .set_transact_items(Some(items.clone()))
                     .set_client_request_token(token.clone())
                     .send()
             };
-            let failed = match self.client.send(true, send).await {
-                Ok(_) if request.attempt == Attempt::First => return Ok(self.done(request)),
-                Ok(_) => return self.confirmed(request).await,
+            let failed = match operation.client.send(true, send).await {
+                Ok(_) if request.attempt == Attempt::First => return Ok(operation.done(request)),
+                Ok(_) => return operation.confirmed(request).await,
                 Err(failed) => failed,
             };
             match failed.answer {
                 Some(TransactWriteItemsError::TransactionCanceledException(why)) => {
-                    return self.cancelled(request, &why).await;
+                    return operation.cancelled(request, &why).await;
                 }
                 // Another transaction used this token. The version row shows whether this commit
                 // happened; if it did not, it is sent without a token.
                 Some(TransactWriteItemsError::IdempotentParameterMismatchException(_)) => {
-                    match self.judge_stored(request).await? {
+                    match operation.judge_stored(request).await? {
                         Some(outcome) => return Ok(outcome),
                         None => token = None,
                     }
@@ -218,7 +219,7 @@ impl Inner {
                 // The transaction that was sent first may have ended meanwhile; else it still may
                 // succeed.
                 Some(TransactWriteItemsError::TransactionInProgressException(_)) => {
-                    let stored = self.judge_stored(request).await;
+                    let stored = operation.judge_stored(request).await;
                     return stored.ok().flatten().ok_or(failed.error);
                 }
                 Some(TransactWriteItemsError::ResourceNotFoundException(_)) => return Err(gone()),

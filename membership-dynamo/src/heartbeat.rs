@@ -12,7 +12,8 @@ impl Inner {
     /// # Errors
     /// As
     /// [`MembershipTable::update_i_am_alive`](membership_core::MembershipTable::update_i_am_alive).
-    pub(crate) async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+    pub(crate) async fn heartbeat(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+        let operation = self.begin();
         let (name, attribute, text) = match write {
             HeartbeatWrite::Silo { silo, heartbeat } => (
                 keys::heartbeat(&silo.row_key()),
@@ -21,26 +22,33 @@ impl Inner {
             ),
             HeartbeatWrite::Cluster { text } => (keys::CELL.to_owned(), keys::TEXT, text.clone()),
         };
-        if self.client.overwrite(&name, attribute, &text, true).await? {
+        if operation
+            .client
+            .overwrite(&name, attribute, &text, true)
+            .await?
+        {
             return Ok(());
         }
         // The item is created and removed with its row or cluster; only a removal by hand leaves
         // them without it.
         match write {
             HeartbeatWrite::Silo { silo, .. } => {
-                let read = self.read_row(silo, None).await;
+                let read = operation.read_row(silo, None).await;
                 if read.map_err(TableError::of_a_read)?.row.is_none() {
                     let no_row = error(TableErrorKind::NoSuchRow, "the silo has no row");
                     return Err(no_row.with_key(silo.row_key()));
                 }
             }
             HeartbeatWrite::Cluster { .. } => {
-                let stored = self.client.version().await;
+                let stored = operation.client.version().await;
                 let stored = stored.map_err(TableError::of_a_read)?;
                 codec::usable(stored.as_ref(), None, None, Operation::UpdateIAmAlive)?;
             }
         }
-        let created = self.client.overwrite(&name, attribute, &text, false).await;
+        let created = operation
+            .client
+            .overwrite(&name, attribute, &text, false)
+            .await;
         created.map(drop)
     }
 }

@@ -45,13 +45,14 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        let operation = self.begin();
         if request.new_connection {
-            self.client.reconnect();
+            operation.client.reconnect();
         }
         match &request.known {
-            Some(known) => self.read_since(known, request.heartbeats).await,
+            Some(known) => operation.read_since(known, request.heartbeats).await,
             None => {
-                let (snapshot, found) = self.read_all(None, request.heartbeats).await?;
+                let (snapshot, found) = operation.read_all(None, request.heartbeats).await?;
                 let rows = Some(&snapshot.rows);
                 let heartbeats = request.heartbeats.then(|| found.heartbeats.shown(rows));
                 Ok(ReadAnswer::new(None, snapshot, heartbeats))
@@ -225,32 +226,33 @@ impl Inner {
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
+        let operation = self.begin();
         let key = silo.row_key();
         let version_row = keys::VERSION_ROW.to_owned();
         let names = [version_row, keys::row(&key), keys::heartbeat(&key)];
         for turn in 0..REPAIRS {
             let together = if turn % 2 == 0 {
-                self.client.get_together(&names).await?
+                operation.client.get_together(&names).await?
             } else {
                 None
             };
             let exact = together.is_some();
             let mut found = match together {
                 Some(found) => found,
-                None => self.client.get_each(&names).await?,
+                None => operation.client.get_each(&names).await?,
             };
             let body = found.rows.pop().map(|(_, body)| body);
             let stray = match (&found.version, &body) {
                 (Some(_), _) => None,
                 (None, Some(_)) => Some(key.clone()),
-                (None, None) => self.client.any_row().await?,
+                (None, None) => operation.client.any_row().await?,
             };
-            if stray.is_some() && self.client.is_created_since().await? {
+            if stray.is_some() && operation.client.is_created_since().await? {
                 continue;
             }
             let (version, stray) = (found.version.as_ref(), stray.as_deref());
             let version = codec::usable(version, stray, known, Operation::ReadRow)?;
-            let row = body.map(|body| self.cache.row(&key, &body));
+            let row = body.map(|body| operation.cache.row(&key, &body));
             if exact || version.explains(&key, row.as_ref()) {
                 let heartbeat = row.as_ref().and_then(|_| found.heartbeats.get(&key));
                 let answer = RowRead::new(version.row.token(&[]), row, heartbeat);

@@ -2,13 +2,8 @@
 
 use std::fmt;
 
-use async_trait::async_trait;
-use membership_core::{
-    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
-    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
-    SiloAddress, TableError, TableLimits, VersionToken,
-};
-use membership_provider::{Provider, StoreProvider, gone_since};
+use membership_core::{Baseline, ClusterName, Durability, Guarantees, Recency, TableError};
+use membership_provider::{Provider, StoreProvider};
 
 use crate::STORE;
 use crate::baseline::DynamoBaseline;
@@ -60,59 +55,7 @@ impl DynamoTable {
     }
 }
 
-#[async_trait]
-impl MembershipTable for DynamoTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let done = self.0.initialize(request).await;
-        done.map_err(|e| e.during(Operation::Initialize))
-    }
-
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let read = self.0.begin().read(request).await;
-        read.map_err(|e| gone_since(e, request.known.as_ref()).during(Operation::Read))
-    }
-
-    async fn read_row(
-        &self,
-        silo: &SiloAddress,
-        known: Option<&VersionToken>,
-    ) -> Result<RowRead, TableError> {
-        let read = self.0.begin().read_row(silo, known).await;
-        read.map_err(|e| gone_since(e, known).during(Operation::ReadRow))
-    }
-
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        request.validate(&LIMITS, STORE)?;
-        self.0.begin().commit(request).await.map_err(|e| {
-            gone_since(e, Some(&request.expected))
-                .during(Operation::Commit)
-                .of_commit(request.attempt)
-        })
-    }
-
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        write.validate(STORE)?;
-        let written = self.0.begin().update_i_am_alive(write).await;
-        written.map_err(|e| e.during(Operation::UpdateIAmAlive))
-    }
-
-    async fn delete(&self) -> Result<(), TableError> {
-        let deleted = self.0.delete().await;
-        deleted.map_err(|e| e.during(Operation::Delete))
-    }
-
-    fn limits(&self) -> TableLimits {
-        LIMITS
-    }
-
+membership_provider::table_over_inner!(DynamoTable, STORE, LIMITS, {
     fn guarantees(&self) -> Guarantees {
         Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
@@ -120,4 +63,4 @@ impl MembershipTable for DynamoTable {
     fn baseline(&self) -> Option<Box<dyn Baseline>> {
         Some(Box::new(DynamoBaseline::new(self.0.client.clone())))
     }
-}
+});
