@@ -9,3 +9,4 @@ mod certificates;
 mod played;
 mod requests;
 mod trouble;
+mod worst_day;

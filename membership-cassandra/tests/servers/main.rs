@@ -1,5 +1,5 @@
 //! Behaviour of Cassandra alone: concurrent schema changes, serial consistency, permissions, TLS,
-//! unknown outcomes. One server for all tests but the last.
+//! unknown outcomes. One server for most tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]
@@ -9,6 +9,7 @@ mod nodes;
 mod played;
 mod schema;
 mod trouble;
+mod worst_day;
 
 /// One test for everything, because starting a Java program for each would take longer than the
 /// tests themselves.

@@ -1,5 +1,5 @@
 //! Behaviour of DynamoDB alone: missing tables, tokens of transactions, collisions, refused keys.
-//! One server for all tests.
+//! One server for all tests but the last.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]
@@ -9,6 +9,7 @@ mod answers;
 mod played;
 mod tables;
 mod trouble;
+mod worst_day;
 
 /// One test for everything, because starting a Java program for each would take longer than the
 /// tests themselves.
