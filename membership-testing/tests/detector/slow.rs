@@ -1,6 +1,6 @@
 //! Round trips become long at once, and stay so for a while.
 
-use crate::stage::{Outcome, S, Stage, for_each};
+use crate::stage::{MS, Outcome, S, Stage, for_each};
 use membership_testing::Latency;
 
 /// Round trips between two halves step from milliseconds to four seconds, for five minutes.
@@ -54,4 +54,38 @@ fn every_link_is_slow(seed: u64, silos: usize) -> Outcome {
 #[test]
 fn nobody_dies_when_every_link_takes_up_to_three_seconds() {
     for_each(&[5, 20], 0..5, every_link_is_slow);
+}
+
+/// The network of all is away, and comes back. One silo is far from the others: its answers arrive after
+/// those of the others, who have missed it for as long as each other.
+fn the_network_comes_back(seed: u64, (silos, most): (usize, u64)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let all = stage.silos.clone();
+    let far = stage.draw(1);
+    let latency = Latency {
+        low: MS(most / 2),
+        high: MS(most),
+        slow_share: 0.0,
+        slow: S(1),
+    };
+    stage.cluster.slow_links(&far, &all, latency);
+    for _ in 0..3 {
+        let time = stage.cluster.rng().between(S(20), S(90));
+        stage.cluster.network_outage(time);
+        stage.cluster.run_for(time)?;
+        let quiet = stage.cluster.rng().between(S(5), S(60));
+        stage.cluster.run_for(quiet)?;
+    }
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn nobody_dies_when_the_network_of_all_comes_back() {
+    let mut cases = Vec::new();
+    for silos in [3, 4, 5] {
+        for most in [200, 400] {
+            cases.push((silos, most));
+        }
+    }
+    for_each(&cases, 0..30, the_network_comes_back);
 }

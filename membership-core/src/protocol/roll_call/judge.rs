@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::Electorate;
 use super::running::Running;
 use super::tally::{Failing, Tally};
-use super::{Electorate, least_time};
 use crate::hooks::Calls;
 use crate::intent::{self, Call};
 use crate::protocol::context::Ctx;
@@ -60,10 +60,8 @@ impl Running {
         tally: &Tally,
         with: &Electorate<'_>,
     ) -> Judgement {
-        let judgement = self.found(ctx, silo, tally, with);
-        let recent = |at: MonoTime| ctx.mono().since(at) < least_time(ctx);
-        match judgement {
-            Judgement::Lost if self.returned.is_some_and(recent) => Judgement::Open,
+        match self.found(ctx, silo, tally, with) {
+            Judgement::Lost if ctx.mono() < self.hold => Judgement::Open,
             judgement => judgement,
         }
     }
@@ -77,7 +75,7 @@ impl Running {
     ) -> Judgement {
         let now = ctx.mono();
         let sample = self.sampled.then_some(self.asked.len());
-        let waited = now.since(tally.added) >= self.timeout * 2;
+        let waited = now.since(tally.added) >= self.patience();
         if ctx.variant.calls == Calls::One {
             let over = now.since(self.began) >= self.timeout * 5 / 2;
             let told = self.asked.iter().all(|s| {
@@ -111,7 +109,10 @@ impl Running {
                 Judgement::Open
             };
         }
-        let silent = now.since(tally.silent_since()) >= ctx.failure_window();
+        // What was missed before the call may have been missed while nobody reached anybody: the suspect
+        // has the time of one probe to answer the call itself.
+        let asked = now.since(tally.added) >= ctx.probe_timeout();
+        let silent = asked && now.since(tally.silent_since()) >= ctx.failure_window();
         let failing = || self.failing(now, tally).map(|(s, _)| s);
         let unopposed = tally.reached.is_empty();
         let most = with.majority(ctx, silo, failing(), unopposed, sample);

@@ -52,6 +52,9 @@ pub(crate) type Asked = (u64, Vec<(SiloAddress, u64)>);
 #[derive(Debug, Default)]
 pub(crate) struct RollCall {
     running: Option<Running>,
+    /// The last call that has come to its end, and when it began: an answer that comes later is still
+    /// a sign of life.
+    ended: Option<(u64, MonoTime)>,
     pub(crate) standoff: Standoff,
     /// When the last call began.
     began: Option<MonoTime>,
@@ -103,7 +106,7 @@ impl RollCall {
     /// nobody is lost before that is read.
     pub(crate) fn on_stall(&mut self, ctx: &Ctx) {
         if let Some(running) = &mut self.running {
-            running.returned = Some(ctx.mono());
+            running.hold = running.hold.max(ctx.mono() + least_time(ctx));
         }
     }
 
@@ -228,10 +231,11 @@ impl RollCall {
             asked,
             sampled,
             here: BTreeSet::new(),
-            returned: None,
+            hold: now,
             named: named.iter().copied().collect(),
             beside: BTreeMap::new(),
             asked_again: 0,
+            asked_at: now,
             silent_added: false,
             suspects: suspects.iter().map(tally).collect(),
             changed: true,
@@ -244,7 +248,8 @@ impl RollCall {
         (call, asked)
     }
 
-    /// Handles an answer. Returns when the call began, if it is an answer to the call under way.
+    /// Handles an answer. Returns when the call began, if it is an answer to the call under way or to
+    /// the last one.
     pub(crate) fn on_answer(
         &mut self,
         ctx: &Ctx,
@@ -253,15 +258,17 @@ impl RollCall {
         findings: &[(SiloAddress, Finding)],
         missed: &[SiloAddress],
     ) -> Option<MonoTime> {
-        let running = self.running.as_mut().filter(|r| r.call == call)?;
+        let Some(running) = self.running.as_mut().filter(|r| r.call == call) else {
+            let ended = self.ended.filter(|(last, _)| *last == call);
+            return ended.map(|(_, began)| began);
+        };
         if !running.asked.contains(&from) {
             return running.is_there(&from).then_some(running.began);
         }
         running.changed = true;
-        let now = ctx.mono();
-        let is_late = now.since(running.began) >= least_time(ctx);
+        let is_late = ctx.mono().since(running.began) >= least_time(ctx);
         if running.here.insert(from) && is_late && ctx.variant.calls == Calls::Everybody {
-            running.returned = Some(now);
+            running.comes_back(ctx);
         }
         if running.suspects.get(&from).is_some_and(|t| !t.stuck) {
             running.suspects.remove(&from);
@@ -368,6 +375,7 @@ impl RollCall {
             return Vec::new();
         };
         ctx.timers.clear(Timer::Check);
+        self.ended = Some((running.call, running.began));
         let (mut verdicts, mut kept) = (Vec::new(), BTreeMap::new());
         let sample = running.sampled.then_some(running.asked.len());
         let with_me = || running.here.iter().chain([&ctx.me]);

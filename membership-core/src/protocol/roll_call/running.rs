@@ -28,16 +28,17 @@ pub(super) struct Running {
     pub(super) asked: BTreeSet<SiloAddress>,
     pub(super) sampled: bool,
     pub(super) here: BTreeSet<SiloAddress>,
-    /// When a silo that had not answered for a while last did: the network may have come back, and
-    /// the others need a moment to answer as well.
-    pub(super) returned: Option<MonoTime>,
+    /// Nobody is lost before: the network may have come back, or this silo has stood still, and the
+    /// others need a moment to answer as well.
+    pub(super) hold: MonoTime,
     /// Others that somebody has missed: they become suspects if they do not answer soon.
     pub(super) named: BTreeSet<SiloAddress>,
     /// Those of them that were not asked, and when they were asked whether they are there; none =
     /// they are. They are not part of the sample.
     pub(super) beside: BTreeMap<SiloAddress, Option<MonoTime>>,
-    /// How often those that did not answer have been asked again.
+    /// How often those that did not answer have been asked again, and since when that is counted.
     pub(super) asked_again: u32,
+    pub(super) asked_at: MonoTime,
     /// Those that did not answer have become suspects.
     pub(super) silent_added: bool,
     pub(super) suspects: BTreeMap<SiloAddress, Tally>,
@@ -136,11 +137,23 @@ impl Running {
         true
     }
 
+    /// A silo that had not answered for a while does. If it is the first one of all, the network has
+    /// come back: the suspects are asked again, and have the time of a probe to answer.
+    pub(super) fn comes_back(&mut self, ctx: &Ctx) {
+        let now = ctx.mono();
+        let mut moment = least_time(ctx);
+        if self.here.len() == 1 {
+            (self.asked_again, self.asked_at) = (0, now);
+            moment = ctx.probe_timeout();
+        }
+        self.hold = self.hold.max(now + moment);
+    }
+
     /// When those that have not answered are asked again.
     pub(super) fn next_repeat(&self) -> Option<MonoTime> {
         match self.asked_again {
-            0 => Some(self.began + self.timeout / 8),
-            1 => Some(self.began + self.timeout / 2),
+            0 => Some(self.asked_at + self.timeout / 8),
+            1 => Some(self.asked_at + self.timeout / 2),
             _ => None,
         }
     }
@@ -256,6 +269,12 @@ impl Running {
             .collect()
     }
 
+    /// How long the others are waited for: a silo that is accused, maybe by the suspect, probes it for
+    /// two timeouts, and its answer has to travel.
+    pub(super) fn patience(&self) -> Duration {
+        self.timeout * 5 / 2
+    }
+
     pub(super) fn question(&self, suspects: Vec<(SiloAddress, u64)>) -> Arc<Message> {
         let call = self.call;
         Arc::new(Message::RollCall { call, suspects })
@@ -279,10 +298,11 @@ impl Running {
             if !self.silent_added {
                 times.push(self.began + self.timeout * 3 / 4);
             }
-            times.extend(self.returned.map(|at| at + least_time(ctx)));
+            times.push(self.hold);
             for tally in self.suspects.values() {
                 times.push(tally.silent_since() + ctx.failure_window());
-                times.push(tally.added + self.timeout * 2);
+                times.push(tally.added + ctx.probe_timeout());
+                times.push(tally.added + self.patience());
                 times.push(tally.added + refusal(ctx));
                 times.push(tally.added + ctx.failure_window());
             }
