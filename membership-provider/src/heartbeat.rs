@@ -19,13 +19,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// written.forget("10.0.0.1:7100@1");
 /// assert_eq!(written.get("10.0.0.1:7100@1"), None);
 /// ```
+///
+/// A revision without an order, such as an ETag, is remembered from what writes and reads after a
+/// refusal are answered ([`set`](Self::set)): [`learn`](Self::learn) could not tell the newer one.
+///
+/// ```
+/// use membership_provider::LastWritten;
+///
+/// let written = LastWritten::new(10_000);
+/// written.set("10.0.0.1:7100@1", "\"5d41402a\"".to_owned());
+/// assert_eq!(written.get("10.0.0.1:7100@1").as_deref(), Some("\"5d41402a\""));
+/// ```
 #[derive(Debug)]
 pub struct LastWritten<R> {
     revisions: Mutex<HashMap<String, R>>,
     capacity: usize,
 }
 
-impl<R: Copy + Ord> LastWritten<R> {
+impl<R: Clone> LastWritten<R> {
     /// For a table of at most so many rows.
     #[must_use]
     pub fn new(rows: usize) -> Self {
@@ -35,22 +46,10 @@ impl<R: Copy + Ord> LastWritten<R> {
         }
     }
 
-    /// Adds what a read has found. Keeps the newer revision, because a read can be older than what
-    /// is known.
-    pub fn learn<'a>(&self, found: impl IntoIterator<Item = (&'a str, R)>) {
-        let mut known = self.lock();
-        for (name, revision) in found {
-            match known.get_mut(name) {
-                Some(before) => *before = revision.max(*before),
-                None => drop(known.insert(name.to_owned(), revision)),
-            }
-        }
-    }
-
     /// The revision of this heartbeat, if it is known.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<R> {
-        self.lock().get(name).copied()
+        self.lock().get(name).cloned()
     }
 
     /// A write or a fresh read says so.
@@ -73,6 +72,21 @@ impl<R: Copy + Ord> LastWritten<R> {
             known.clear();
         }
         known
+    }
+}
+
+impl<R: Clone + Ord> LastWritten<R> {
+    /// Adds what a read has found. Keeps the newer revision, because a read can be older than what
+    /// is known.
+    pub fn learn<'a>(&self, found: impl IntoIterator<Item = (&'a str, R)>) {
+        let mut known = self.lock();
+        for (name, revision) in found {
+            match known.get_mut(name) {
+                Some(before) if *before >= revision => {}
+                Some(before) => *before = revision,
+                None => drop(known.insert(name.to_owned(), revision)),
+            }
+        }
     }
 }
 
