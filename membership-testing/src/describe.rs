@@ -57,6 +57,8 @@ fn is_rare(body: &Message) -> bool {
             | Message::YouAreDead { .. }
             | Message::Forward { .. }
             | Message::Receipt { .. }
+            | Message::AskVouched { .. }
+            | Message::Vouched { .. }
     )
 }
 
@@ -142,6 +144,11 @@ fn message(body: &Message, truth: &GroundTruth) -> Option<String> {
             let changes: Vec<String> = changes.iter().map(|(_, s)| s.to_string()).collect();
             format!("receipt: {}; {waiting} wait", changes.join(", "))
         }
+        Message::AskVouched { words, .. } => {
+            let silos: Vec<SiloAddress> = words.iter().map(|(silo, _)| *silo).collect();
+            format!("ask-vouched for {}", names(&silos, truth))
+        }
+        Message::Vouched { silos, .. } => format!("vouched for {}", names(silos, truth)),
         other => other.name().to_owned(),
     })
 }

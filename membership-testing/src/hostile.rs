@@ -159,6 +159,10 @@ impl Hostile {
                 nonce,
                 endpoint: silo.endpoint(),
             },
+            6 if nonce.is_multiple_of(2) => Message::Vouch {
+                nonce,
+                word: !nonce,
+            },
             6 => Message::DialBack { nonce },
             7 => Message::AskDelta {
                 table_id: Some(view.table_id()),
@@ -176,11 +180,24 @@ impl Hostile {
         }
     }
 
-    /// A request to write a row or an end, of the speaker or of somebody else, or what pretends to be
-    /// the answer to one.
+    /// A request to write a row, an activation or an end, of the speaker or of somebody else, or what
+    /// pretends to be the answer to one, or belongs to its proof.
     fn forward(&mut self, speaker: &Speaker, view: &ClusterView) -> Message {
         let id = IntentId::new(self.rng.next_u128());
+        let (nonce, word) = (id.get() as u64, (id.get() >> 64) as u64);
         if self.rng.chance(0.3) {
+            let silos = view.members().map(|e| e.address);
+            match nonce % 4 {
+                0 => {
+                    let words = silos.map(|silo| (silo, word)).collect();
+                    return Message::AskVouched { nonce, words };
+                }
+                1 => {
+                    let silos = silos.collect();
+                    return Message::Vouched { nonce, silos };
+                }
+                _ => {}
+            }
             let version = view.version() + 1;
             return Message::Receipt {
                 changes: vec![(id, Standing::Written { version })],
@@ -199,7 +216,10 @@ impl Hostile {
         let change = match self.rng.below(3) {
             // A member that asks for its own end gets it.
             0 if speaker.link == LinkId(u64::MAX) => OwnChange::Leave,
-            1 => OwnChange::BecomeActive { contacted: members },
+            // The words are made up: a contact that it had, it need not lie about.
+            1 => OwnChange::BecomeActive {
+                contacted: members.into_iter().map(|silo| (silo, word)).collect(),
+            },
             _ => OwnChange::Join(row),
         };
         Message::Forward {

@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::hooks::{self, ProtocolVariant};
-use membership_core::protocol::{Effect, Input, Message, Protocol, Setup};
-use membership_core::{ClusterView, MonoTime, Now, SiloAddress, SiloStatus};
+use membership_core::protocol::{Destination, Effect, Input, Message, OwnChange, Protocol, Setup};
+use membership_core::{ClusterView, IntentId, MonoTime, Now, SiloAddress, SiloStatus};
 use membership_testing::{Cluster, Machine, ProcessId};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -210,4 +211,116 @@ fn a_mass_start_reads_few_rows_and_one_that_lasts_reads_none() {
         (0, 0, 0)
     );
     assert!(steady.row_reads > 0, "it looks at the version row");
+}
+
+/// A silo that asks all others to write its activation, and says that it has met everybody. Whoever
+/// has not dialled it has told it no word.
+struct Pretender {
+    protocol: Protocol,
+    words: BTreeMap<SiloAddress, u64>,
+    said: Rc<Cell<u32>>,
+}
+
+impl Pretender {
+    fn pretend(&self, effects: &mut Vec<Effect>) {
+        let header = effects.iter().find_map(|effect| match effect {
+            Effect::Send { header, .. } => Some(header.clone()),
+            _ => None,
+        });
+        let (Some(header), Some(view)) = (header, self.protocol.view()) else {
+            return;
+        };
+        let others = view.members().map(|e| e.address);
+        let others: Vec<SiloAddress> = others.filter(|s| *s != header.from).collect();
+        let word = |silo: &SiloAddress| self.words.get(silo).copied().unwrap_or(7);
+        let words = others.iter().map(|silo| (*silo, word(silo))).collect();
+        let change = OwnChange::BecomeActive { contacted: words };
+        for silo in others {
+            self.said.set(self.said.get() + 1);
+            let mut header = header.clone();
+            header.to = Some(silo);
+            let id = IntentId::new(self.said.get().into());
+            let changes = vec![(id, change.clone())];
+            effects.push(Effect::Send {
+                to: Destination::Endpoint(silo.endpoint()),
+                header,
+                body: Arc::new(Message::Forward { changes }),
+            });
+        }
+    }
+}
+
+impl Machine for Pretender {
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        if let Input::Message { header, body, .. } = &input
+            && let Message::Vouch { word, .. } = **body
+        {
+            self.words.insert(header.from, word);
+        }
+        let begin = effects.len();
+        self.protocol.handle(now, input, effects);
+        if self.protocol.status() == SiloStatus::Joining {
+            let mut own = effects.split_off(begin);
+            self.pretend(&mut own);
+            effects.append(&mut own);
+        }
+    }
+    fn next_wakeup(&self) -> Option<MonoTime> {
+        self.protocol.next_wakeup()
+    }
+    fn me(&self) -> Option<SiloAddress> {
+        self.protocol.me()
+    }
+    fn status(&self) -> SiloStatus {
+        self.protocol.status()
+    }
+    fn view(&self) -> Option<&ClusterView> {
+        self.protocol.view()
+    }
+    fn confirmed_view(&self) -> Option<&ClusterView> {
+        self.protocol.confirmed_view()
+    }
+    fn is_suspended(&self) -> bool {
+        self.protocol.is_suspended()
+    }
+}
+
+#[test]
+fn nobody_becomes_active_by_saying_that_it_met_everybody() {
+    const OTHERS: usize = 6;
+    for seed in 0..4 {
+        let said = Rc::new(Cell::new(0));
+        let (mut number, told) = (0, said.clone());
+        let machines = move |setup| -> Box<dyn Machine> {
+            number += 1;
+            if number <= OTHERS {
+                return silo(setup, true);
+            }
+            let variant = ProtocolVariant {
+                scribe: true,
+                ..ProtocolVariant::STANDARD
+            };
+            Box::new(Pretender {
+                protocol: hooks::protocol(setup, variant),
+                words: BTreeMap::new(),
+                said: told.clone(),
+            })
+        };
+        let mut cluster = Cluster::builder()
+            .seed(seed)
+            .machines(Box::new(machines))
+            .build()
+            .unwrap();
+        let honest = cluster.start(OTHERS);
+        cluster.run_until_agreed(S(60)).unwrap();
+        let pretender = cluster.start(1)[0];
+        // One silo cannot dial it, and the others can.
+        cluster.block(honest[1], pretender);
+        cluster.run_for(S(8)).unwrap();
+        assert!(said.get() > 0, "it has said nothing");
+        assert_eq!(cluster.status(pretender), Some(SiloStatus::Joining));
+        cluster.heal();
+        cluster.run_until_agreed(S(60)).unwrap();
+        assert_eq!(cluster.running().len(), OTHERS + 1, "seed {seed}");
+    }
 }

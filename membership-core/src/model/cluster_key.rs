@@ -44,6 +44,11 @@ impl ClusterKey {
         Ok(Self(bytes))
     }
 
+    /// Another secret, which follows from this one and from these parts.
+    pub(crate) fn derive(&self, parts: &[&[u8]]) -> [u8; 32] {
+        self.proof(parts).into()
+    }
+
     fn proof(&self, parts: &[&[u8]]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         for part in parts {

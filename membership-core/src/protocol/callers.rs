@@ -109,8 +109,14 @@ fn is_announced(ctx: &Ctx, silo: &SiloAddress, instance: InstanceId) -> bool {
 }
 
 impl Ctx {
-    /// Proves to a silo that its address can be dialled.
+    /// Proves to a silo that its address can be dialled; with a word if it has to prove that to others.
     pub(super) fn dial_back(&mut self, silo: SiloAddress, nonce: u64) {
-        self.dial_afresh(silo.endpoint(), Some(silo), Message::DialBack { nonce });
+        let answer = if self.variant.scribe {
+            let word = self.words.for_silo(&silo);
+            Message::Vouch { nonce, word }
+        } else {
+            Message::DialBack { nonce }
+        };
+        self.dial_afresh(silo.endpoint(), Some(silo), answer);
     }
 }

@@ -24,6 +24,8 @@ const REFUSALS: u32 = 2;
 struct Contact {
     answers: bool,
     dials: bool,
+    /// What it told over its own connection to this silo, if it tells words.
+    word: Option<u64>,
     nonce: u64,
     /// When the first attempt was made.
     since: MonoTime,
@@ -94,12 +96,18 @@ impl Contacts {
 
     /// Handles the answer to a request to dial this silo: each reaches the other. Returns true when
     /// it belongs to a contact.
-    pub(crate) fn on_dial_back(&mut self, from: SiloAddress, nonce: u64) -> bool {
+    pub(crate) fn on_dial_back(
+        &mut self,
+        from: SiloAddress,
+        nonce: u64,
+        word: Option<u64>,
+    ) -> bool {
         let Some(contact) = self.all.get_mut(&from).filter(|c| c.nonce == nonce) else {
             return false;
         };
         contact.answers = true;
         contact.dials = true;
+        contact.word = contact.word.or(word);
         contact.refused = 0;
         true
     }
@@ -324,6 +332,7 @@ impl Contacts {
             let contact = self.all.entry(silo).or_insert_with(|| Contact {
                 answers: false,
                 dials: false,
+                word: None,
                 nonce,
                 since: now,
                 next: (now, retry / 2),
@@ -347,6 +356,11 @@ impl Contacts {
                 ask_to_dial(ctx, silo, nonce);
             }
         }
+    }
+
+    /// The word of a silo with two-way contact.
+    pub(crate) fn word(&self, silo: &SiloAddress) -> Option<u64> {
+        self.all.get(silo)?.word
     }
 
     /// All silos with two-way contact.

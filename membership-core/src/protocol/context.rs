@@ -17,6 +17,7 @@ use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::notice::TableState;
 use super::notice::{Notice, Observation};
 use super::timers::{Timer, Timers};
+use super::words::Words;
 use super::{Identity, Setup};
 use crate::SuspicionReason;
 use crate::config::timeout_in;
@@ -103,6 +104,8 @@ pub(crate) struct Ctx {
     pub(crate) distrust: Distrust,
     /// The cluster's secret, if this silo creates the table.
     pub(crate) cluster_key: ClusterKey,
+    /// What this silo tells those whom it dials back, if one silo writes for many.
+    pub(crate) words: Words,
     /// How recent the table's usual reads are.
     pub(crate) reads: Recency,
     rng: Xoshiro256PlusPlus,
@@ -113,6 +116,7 @@ impl Ctx {
     pub(crate) fn new(setup: Setup) -> Self {
         let me = SiloAddress::at(setup.identity.advertise, 0);
         Self {
+            words: Words::new(&setup),
             shared: Arc::new(setup.config.shared().workable()),
             contact: None,
             fingerprint: setup.identity.cluster.fingerprint(),

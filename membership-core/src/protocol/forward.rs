@@ -16,9 +16,10 @@ pub enum OwnChange {
     Join(Row),
     /// Change it from Joining to Active.
     BecomeActive {
-        /// Every silo that the sender had two-way contact with (invariant P9).
+        /// Every silo that the sender had two-way contact with (invariant P9), with the word that it
+        /// told over its own connection to the sender's address.
         #[serde(deserialize_with = "bounded")]
-        contacted: Vec<SiloAddress>,
+        contacted: Vec<(SiloAddress, u64)>,
     },
     /// Publish that the sender is leaving.
     BeginShutdown {
@@ -59,21 +60,24 @@ impl OwnChange {
         }
     }
 
-    /// The change of the author's own row that this action is; `None` = it concerns others.
-    pub(super) fn of(action: &Action) -> Option<Self> {
+    /// The change of the author's own row that this action is, with the words of its contacts; `None`
+    /// = it concerns others, or a word is missing.
+    pub(super) fn of(action: &Action, word: impl Fn(&SiloAddress) -> Option<u64>) -> Option<Self> {
         match action {
             Action::Join(entry) => Some(Self::Join(Row::encode((**entry).clone()))),
-            Action::BecomeActive { contacted, .. } => Some(Self::BecomeActive {
-                contacted: contacted.clone(),
-            }),
+            Action::BecomeActive { contacted, .. } => {
+                let with_word = |silo: &SiloAddress| Some((*silo, word(silo)?));
+                let contacted = contacted.iter().map(with_word).collect::<Option<_>>()?;
+                Some(Self::BecomeActive { contacted })
+            }
             Action::BeginShutdown { fast, .. } => Some(Self::BeginShutdown { fast: *fast }),
             Action::Leave { .. } => Some(Self::Leave),
             Action::Suspect { .. } | Action::Evict { .. } | Action::RemoveDefunct { .. } => None,
         }
     }
 
-    /// The action that this change of `silo` is. `None` = the row in it is not one of that silo in
-    /// this process.
+    /// The action that this change of `silo` is: an activation without contacts, because they are not
+    /// proven yet. `None` = the row in it is not one of that silo in this process.
     pub(super) fn into_action(self, silo: SiloAddress, instance: InstanceId) -> Option<Action> {
         Some(match self {
             Self::Join(row) => {
@@ -83,7 +87,10 @@ impl OwnChange {
                 }
                 Action::Join(Box::new(mine.clone()))
             }
-            Self::BecomeActive { contacted } => Action::BecomeActive { silo, contacted },
+            Self::BecomeActive { .. } => Action::BecomeActive {
+                silo,
+                contacted: Vec::new(),
+            },
             Self::BeginShutdown { fast } => Action::BeginShutdown { silo, fast },
             Self::Leave => Action::Leave { silo },
         })

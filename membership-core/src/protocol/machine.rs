@@ -389,6 +389,7 @@ impl Protocol {
             }
             Timer::Clean => self.cleaner.on_timer(&mut self.ctx, &mut self.writer),
             Timer::Desk => self.writer.on_desk_timer(&mut self.ctx),
+            Timer::Vouching => self.writer.on_vouching_timer(&mut self.ctx),
             Timer::Fetch => self.on_fetch_timer(),
             Timer::Courier => self.writer.on_courier_timer(&mut self.ctx),
         }

@@ -226,6 +226,31 @@ pub enum Message {
         #[serde(deserialize_with = "bounded")]
         removed: Vec<String>,
     },
+    /// The answer to [`Message::DialMe`] where one silo writes for many, sent to the advertised address
+    /// over a new connection. It is a [`Message::DialBack`] with a word that is told nowhere else: the
+    /// receiver shows it to whoever writes its activation.
+    Vouch {
+        /// The nonce of the request.
+        nonce: u64,
+        /// The sender's word for the receiver.
+        word: u64,
+    },
+    /// Asks which of these words the receiver has told to those silos.
+    AskVouched {
+        /// Returned in the answer.
+        nonce: u64,
+        /// The silos, each with the word that it has shown.
+        #[serde(deserialize_with = "bounded")]
+        words: Vec<(SiloAddress, u64)>,
+    },
+    /// The answer to [`Message::AskVouched`].
+    Vouched {
+        /// The nonce of the question.
+        nonce: u64,
+        /// Those of the silos that have shown the right word.
+        #[serde(deserialize_with = "bounded")]
+        silos: Vec<SiloAddress>,
+    },
 }
 
 /// What an answering silo found of one suspect of a roll call.
@@ -289,6 +314,9 @@ impl Message {
             Self::AskRows { .. } => "ask-rows",
             Self::AskThem { .. } => "ask-them",
             Self::Rows { .. } => "rows",
+            Self::Vouch { .. } => "vouch",
+            Self::AskVouched { .. } => "ask-vouched",
+            Self::Vouched { .. } => "vouched",
             Self::DialMe { .. } => "dial-me",
             Self::DialBack { .. } => "dial-back",
             Self::AskDelta { .. } => "ask-delta",

@@ -23,6 +23,7 @@
 //! | `monitor`, `pause` | the health score; pauses of this process |
 //! | `writer` | reads and commits, one at a time, with retry and back-off; for others, too |
 //! | `forward` | what a silo asks another one to write |
+//! | `words` | by what a newcomer proves contact to the silo that writes for it |
 //! | `confirm`, `kept` | confirms views by the table's version row alone |
 //! | `fetch` | a newcomer's rows from a member instead of from the table |
 //! | `callers` | silos that asked to be dialled, until their rows are read |
@@ -74,6 +75,7 @@ mod timers;
 mod unreached;
 mod upkeep;
 mod voter;
+mod words;
 mod writer;
 
 pub use forward::{OwnChange, Standing};

@@ -97,7 +97,8 @@ impl Protocol {
         if self.ctx.variant.scribe {
             let missed = self.prober.missed().chain(self.stale.iter().copied());
             let suspected: BTreeSet<SiloAddress> = missed.collect();
-            self.writer.forward(&mut self.ctx, &suspected);
+            let contacts = &self.joiner.contacts;
+            self.writer.forward(&mut self.ctx, contacts, &suspected);
         }
         let can_commit = self.writer.can_commit(&self.ctx);
         let votes = if can_commit {

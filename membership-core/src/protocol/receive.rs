@@ -145,12 +145,30 @@ impl Protocol {
                 self.tell_rows(link, header.from, (*nonce, *have, *want));
             }
         }
+        if matches!(peer, PeerIdentity::Proven(_)) {
+            self.speak_of_words(link, header.from, body);
+        }
         self.listen(link, header, body);
         if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {
             let call = self
                 .disseminator
                 .on_peer_version(&mut self.ctx, link, header);
             self.obey(&call);
+        }
+    }
+
+    /// Says which words are this silo's, or hears it of others.
+    fn speak_of_words(&mut self, link: LinkId, from: SiloAddress, body: &Message) {
+        match body {
+            Message::AskVouched { nonce, words } if self.ctx.variant.scribe => {
+                let (nonce, silos) = (*nonce, self.ctx.words.told(words));
+                self.ctx
+                    .reply(link, from, Message::Vouched { nonce, silos });
+            }
+            Message::Vouched { nonce, silos } => {
+                self.writer.on_vouched(&mut self.ctx, from, *nonce, silos);
+            }
+            _ => {}
         }
     }
 
@@ -206,11 +224,8 @@ impl Protocol {
                     }
                 }
             }
-            Message::DialBack { nonce } => {
-                if self.joiner.contacts.on_dial_back(from, *nonce) {
-                    self.contact_answers(from);
-                }
-            }
+            Message::DialBack { nonce } => self.on_dial_back(from, *nonce, None),
+            Message::Vouch { nonce, word } => self.on_dial_back(from, *nonce, Some(*word)),
             Message::AskDelta { table_id, have } => {
                 if !self.ctx.suspended {
                     self.disseminator
@@ -246,10 +261,12 @@ impl Protocol {
                     .on_receipt(&mut self.ctx, from, changes, *waiting);
                 self.settle(outcomes);
             }
-            // A silo asks nobody for its reach, and its own was told before; and changes were taken
-            // with the proof of who asks.
+            // A silo asks nobody for its reach, and its own was told before; and changes and words were
+            // taken with the proof of who asks.
             // A silo that has a view takes no rows.
             Message::Forward { .. }
+            | Message::AskVouched { .. }
+            | Message::Vouched { .. }
             | Message::AskRows { .. }
             | Message::AskThem { .. }
             | Message::Rows { .. }
@@ -295,6 +312,12 @@ impl Protocol {
             self.hears(from, asked);
         } else if self.roll_call.standoff.on_ack(from, nonce) {
             self.hears(from, self.ctx.mono());
+        }
+    }
+
+    fn on_dial_back(&mut self, from: SiloAddress, nonce: u64, word: Option<u64>) {
+        if self.joiner.contacts.on_dial_back(from, nonce, word) {
+            self.contact_answers(from);
         }
     }
 
@@ -395,6 +418,7 @@ const fn is_for_newcomers(body: &Message) -> bool {
             | Message::NotMe { .. }
             | Message::DialMe { .. }
             | Message::DialBack { .. }
+            | Message::Vouch { .. }
             | Message::YouAreDead { .. }
             | Message::Forward { .. }
             | Message::AskRows { .. }

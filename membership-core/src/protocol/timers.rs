@@ -37,6 +37,8 @@ pub(crate) enum Timer {
     Clean,
     /// Others are told that their changes wait.
     Desk,
+    /// Contacts of newcomers are asked about, or were for too long.
+    Vouching,
     /// A silo that was asked to write may have said nothing for too long.
     Courier,
     /// What the table has shown has not been heard from a silo for too long.

@@ -126,7 +126,7 @@ impl Check for Contact {
                     self.answered.insert((*from, *to));
                 }
                 // It answers a request that was delivered, so both directions work.
-                Message::DialBack { .. } => {
+                Message::DialBack { .. } | Message::Vouch { .. } => {
                     self.answered.insert((*from, *to));
                     self.dialled.insert((*from, *to));
                 }

@@ -40,6 +40,13 @@ fn lies(cluster: &Cluster, now: &ClusterView, by: SiloAddress, to: SiloAddress) 
     let farewells: Vec<_> = farewells.collect();
     lies.extend(farewells);
     lies.push(Message::YouAreDead { version });
+    // It proves contact, and says what others have proven.
+    let (nonce, word) = (1, 2);
+    lies.push(Message::Vouch { nonce, word });
+    let words = vec![(by, word)];
+    lies.push(Message::AskVouched { nonce, words });
+    let silos = vec![by, to];
+    lies.push(Message::Vouched { nonce, silos });
     lies
 }
 

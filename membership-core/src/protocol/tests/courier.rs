@@ -2,15 +2,41 @@
 
 use std::collections::BTreeSet;
 
-use super::super::forward::Standing;
+use super::super::contacts::{Contacts, PassedOver};
+use super::super::forward::{OwnChange, Standing};
 use super::super::writer::{Outcome, Writer};
 use super::*;
 use crate::IntentId;
 use crate::intent::Action;
 
+/// The contacts of this silo: silos 2 and 3 have dialled it, and told it words.
+fn met(ctx: &mut Ctx, words: bool) -> Contacts {
+    let mut contacts = Contacts::default();
+    let none = BTreeSet::new();
+    let passed = PassedOver {
+        stale: &none,
+        beats: &crate::Heartbeats::default(),
+        challenged: &none,
+    };
+    let required = contacts.required(ctx, &passed);
+    contacts.try_again(ctx, &required, secs(1));
+    for (to, message) in sent(ctx) {
+        if let (Some(to), Message::DialMe { nonce, .. }) = (to, message) {
+            contacts.on_dial_back(to, nonce, words.then(|| word(to)));
+        }
+    }
+    assert_eq!(contacts.both_ways(), [silo(2), silo(3)]);
+    contacts
+}
+
+fn word(of: SiloAddress) -> u64 {
+    of.epoch() + u64::from(of.port())
+}
+
 /// This silo is Joining, and asks silo 2, the oldest Active one.
 struct Sender {
     ctx: Ctx,
+    contacts: Contacts,
     writer: Writer,
 }
 
@@ -22,8 +48,10 @@ impl Sender {
         let mut rows = actives([2, 3]);
         rows.push(entry(silo(1), SiloStatus::Joining));
         believe(&mut ctx, snapshot(5, rows));
+        let contacts = met(&mut ctx, true);
         Self {
             ctx,
+            contacts,
             writer: Writer::default(),
         }
     }
@@ -38,7 +66,8 @@ impl Sender {
     }
 
     fn asked(&mut self) -> Option<IntentId> {
-        self.writer.forward(&mut self.ctx, &BTreeSet::new());
+        self.writer
+            .forward(&mut self.ctx, &self.contacts, &BTreeSet::new());
         sent(&mut self.ctx).into_iter().find_map(|(_, m)| match m {
             Message::Forward { changes } => Some(changes[0].0),
             _ => None,
@@ -81,6 +110,30 @@ fn an_activation_that_is_refused_for_ten_seconds_is_written_by_its_silo() {
         assert_eq!(s.hears(id, Standing::Refused).len(), 1);
         pass_time(&mut s.ctx, secs(1));
     }
+    assert_eq!(s.forwards(), None);
+    assert!(s.writer.has_queued());
+}
+
+#[test]
+fn an_activation_goes_with_the_words_of_its_contacts_or_not_at_all() {
+    let mut s = Sender::new();
+    let contacted = s.contacts.both_ways();
+    let silo_1 = s.ctx.me;
+    let action = Action::BecomeActive {
+        silo: silo_1,
+        contacted,
+    };
+    s.writer.submit(&mut s.ctx, action);
+    s.writer.forward(&mut s.ctx, &s.contacts, &BTreeSet::new());
+    let told = [silo(2), silo(3)].map(|s| (s, word(s))).to_vec();
+    let said = sent(&mut s.ctx);
+    let [(_, Message::Forward { changes })] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert_eq!(changes[0].1, OwnChange::BecomeActive { contacted: told });
+    // Its contacts tell no words: it writes the change itself.
+    let mut s = Sender::new();
+    s.contacts = met(&mut s.ctx, false);
     assert_eq!(s.forwards(), None);
     assert!(s.writer.has_queued());
 }

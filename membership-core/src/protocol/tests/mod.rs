@@ -17,6 +17,7 @@ mod roll_call;
 mod settings;
 mod standoff;
 mod voter;
+mod vouching;
 mod writer;
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::desk::REPEAT;
 use super::{Outcome, Writer};
 use crate::intent::{Action, Answer, Intent, Refusal};
+use crate::protocol::contacts::Contacts;
 use crate::protocol::context::Ctx;
 use crate::protocol::forward::{OwnChange, Standing};
 use crate::protocol::message::{MAX_NAMED, Message};
@@ -103,7 +104,12 @@ impl Courier {
 
 impl Writer {
     /// Sends this silo's own changes to the one that writes for others, if there is one.
-    pub(crate) fn forward(&mut self, ctx: &mut Ctx, suspected: &BTreeSet<SiloAddress>) {
+    pub(crate) fn forward(
+        &mut self,
+        ctx: &mut Ctx,
+        contacts: &Contacts,
+        suspected: &BTreeSet<SiloAddress>,
+    ) {
         if !ctx.variant.scribe
             || self.queue.len() == 0
             || ctx.suspended
@@ -121,7 +127,10 @@ impl Writer {
                 && match &intent.action {
                     Action::Join(_) => true,
                     Action::BecomeActive { contacted, .. } => {
-                        contacted.len() <= MAX_NAMED && refused.is_none_or(|time| time < REFUSED)
+                        // Silos that tell no words leave nothing to prove contact by.
+                        contacted.len() <= MAX_NAMED
+                            && contacted.iter().all(|silo| contacts.word(silo).is_some())
+                            && refused.is_none_or(|time| time < REFUSED)
                     }
                     Action::BeginShutdown { .. } | Action::Leave { .. } => contended,
                     _ => false,
@@ -141,7 +150,7 @@ impl Writer {
         let until = now + LONGEST + jitter.saturating_mul(LONGEST_PER_SPREAD);
         let mut changes = Vec::with_capacity(taken.len());
         for (intent, submitted) in taken {
-            if let Some(change) = OwnChange::of(&intent.action) {
+            if let Some(change) = OwnChange::of(&intent.action, |silo| contacts.word(silo)) {
                 changes.push((intent.id, change));
                 self.courier.shared.insert(intent.id);
                 let away = Away {

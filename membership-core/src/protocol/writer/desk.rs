@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Writer;
+use super::vouching::Vouching;
 use crate::intent::{Action, Answer, Intent};
 use crate::protocol::context::Ctx;
 use crate::protocol::forward::{OwnChange, Standing};
@@ -27,8 +28,8 @@ const LOOK: Duration = Duration::from_secs(3);
 
 /// Who asked for a change.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
-    by: SiloAddress,
+pub(super) struct Asked {
+    pub(super) by: SiloAddress,
     link: LinkId,
 }
 
@@ -47,21 +48,24 @@ pub(super) struct Desk {
     asked: BTreeMap<IntentId, Asked>,
     /// By the nonce of the question.
     newcomers: BTreeMap<u64, Newcomer>,
+    pub(super) vouching: Vouching,
     /// Until when a commit waits for further joins.
     gathers: MonoTime,
 }
 
 impl Desk {
     pub(super) fn is_open(&self) -> bool {
-        !self.asked.is_empty() || !self.newcomers.is_empty()
+        self.waiting() > 0
     }
 
     fn waiting(&self) -> usize {
-        self.asked.len() + self.newcomers.len()
+        self.asked.len() + self.newcomers.len() + self.vouching.len()
     }
 
     pub(super) fn has(&self, id: IntentId) -> bool {
-        self.asked.contains_key(&id) || self.newcomers.values().any(|n| n.id == id)
+        self.asked.contains_key(&id)
+            || self.newcomers.values().any(|n| n.id == id)
+            || self.vouching.has(id)
     }
 }
 
@@ -118,8 +122,10 @@ impl Writer {
             return false;
         };
         if ctx.is_member(&asked.by, instance) {
-            self.desk.asked.insert(id, asked);
-            self.queue_for(ctx, Intent::new(id, Some(asked.by), action));
+            if let OwnChange::BecomeActive { contacted } = change {
+                return self.prove(ctx, (id, asked), contacted);
+            }
+            self.take(ctx, id, asked, action);
             return true;
         }
         // One dial for each process: a message must not make this silo dial again and again.
@@ -140,8 +146,10 @@ impl Writer {
         true
     }
 
-    fn queue_for(&mut self, ctx: &mut Ctx, intent: Intent) {
-        let now = ctx.mono();
+    /// Takes a change into the queue.
+    pub(super) fn take(&mut self, ctx: &Ctx, id: IntentId, asked: Asked, action: Action) {
+        let (now, intent) = (ctx.mono(), Intent::new(id, Some(asked.by), action));
+        self.desk.asked.insert(id, asked);
         if self.queue.len() == 0 && is_patient(&intent.action) {
             self.desk.gathers = now + GATHER;
         }
@@ -155,8 +163,7 @@ impl Writer {
         };
         let (id, asked) = (newcomer.id, newcomer.asked);
         if newcomer.instance == instance {
-            self.desk.asked.insert(id, asked);
-            self.queue_for(ctx, Intent::new(id, Some(asked.by), newcomer.join));
+            self.take(ctx, id, asked, newcomer.join);
         } else {
             self.say(ctx, asked, id, Standing::Elsewhere);
         }
@@ -243,12 +250,18 @@ impl Writer {
         }
         let newcomers = self.desk.newcomers.values().map(|n| (n.id, n.asked));
         let all = self.desk.asked.iter().map(|(id, asked)| (*id, *asked));
-        let all: Vec<_> = all.chain(newcomers).collect();
+        let all: Vec<_> = all
+            .chain(newcomers)
+            .chain(self.desk.vouching.all())
+            .collect();
         for (id, asked) in all {
             self.say(ctx, asked, id, Standing::Waiting);
         }
         if self.desk.is_open() {
+            self.desk.vouching.forget_others(ctx);
             ctx.set_timer(Timer::Desk, REPEAT);
+        } else {
+            self.desk.vouching.clear();
         }
     }
 
@@ -260,6 +273,9 @@ impl Writer {
         }
         for (_, newcomer) in std::mem::take(&mut self.desk.newcomers) {
             self.say(ctx, newcomer.asked, newcomer.id, Standing::Elsewhere);
+        }
+        for (id, asked) in self.desk.vouching.clear() {
+            self.say(ctx, asked, id, Standing::Elsewhere);
         }
         let under_way = self.under_way();
         let asked = std::mem::take(&mut self.desk.asked);

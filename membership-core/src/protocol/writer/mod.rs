@@ -1,13 +1,15 @@
 //! The calls to the table: at most one read or commit is under way. The writer decides when to
 //! call; [`apply`](crate::intent::apply) decides what to write, anew for each attempt. Waiting
 //! intents are in `queue`, the waits in `backoff`, and the handling of results in `results`. `courier`
-//! sends this silo's own changes to another one that writes them, and `desk` takes those of others.
+//! sends this silo's own changes to another one that writes them, and `desk` takes those of others,
+//! activations with the contacts that `vouching` proves.
 
 mod backoff;
 mod courier;
 mod desk;
 mod queue;
 mod results;
+mod vouching;
 
 pub use backoff::conflict_backoff;
 

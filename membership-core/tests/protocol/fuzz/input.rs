@@ -95,7 +95,7 @@ impl World {
     pub(super) fn message(&mut self) -> Input {
         let nonce = self.rng.number();
         let silo = self.rng.silo();
-        let body = match self.rng.below(22) {
+        let body = match self.rng.below(25) {
             0 => Message::Identify { nonce },
             1 => Message::Identity {
                 nonce,
@@ -171,6 +171,18 @@ impl World {
                     removed: delta.removed,
                 }
             }
+            21 => Message::Vouch {
+                nonce,
+                word: self.rng.number(),
+            },
+            22 => Message::AskVouched {
+                nonce,
+                words: self.some(|rng| (rng.silo(), rng.number())),
+            },
+            23 => Message::Vouched {
+                nonce,
+                silos: self.some(SeededRng::silo),
+            },
             _ => Message::YouAreDead { version: nonce },
         };
         let header = self.header();

@@ -97,7 +97,7 @@ impl SeededRng {
         match self.below(4) {
             0 => OwnChange::Join(Row::encode(self.entry(silo))),
             1 => OwnChange::BecomeActive {
-                contacted: vec![silo],
+                contacted: vec![(silo, self.number())],
             },
             2 => OwnChange::BeginShutdown {
                 fast: self.in_a_hundred(50),

@@ -235,7 +235,7 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
                 changes: vec![(
                     IntentId::new(11),
                     OwnChange::BecomeActive {
-                        contacted: vec![suspect],
+                        contacted: vec![(suspect, 77)],
                     },
                 )],
             },
@@ -276,6 +276,23 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
                 parts: 1,
                 rows: delta(Some(299), 1).rows,
                 removed: vec!["10.0.0.9:7100@1".to_owned()],
+            },
+        ),
+        ("vouch", header(), Message::Vouch { nonce: 8, word: 77 }),
+        (
+            "ask-vouched",
+            header(),
+            Message::AskVouched {
+                nonce: 8,
+                words: vec![(suspect, 77)],
+            },
+        ),
+        (
+            "vouched",
+            header(),
+            Message::Vouched {
+                nonce: 8,
+                silos: vec![suspect],
             },
         ),
         (
