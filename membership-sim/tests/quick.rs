@@ -18,6 +18,28 @@ fn sim(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
+fn a_start_runs_while_the_silo_that_writes_is_disturbed() {
+    let (code, csv, errors) = sim(&[
+        "bootstrap",
+        "--quick",
+        "--csv",
+        "--systems",
+        "membership-scribe",
+        "--ghosts",
+        "0",
+        "--table",
+        "20",
+        "--variants",
+        "scribe-dies,scribe-paused,restart",
+    ]);
+    // What must hold of large clusters need not hold of this one.
+    assert!(matches!(code, Some(0 | 1)), "{code:?} {errors}");
+    for variant in ["undisturbed", "scribe-dies", "scribe-paused", "restart"] {
+        assert!(csv.contains(&format!(",{variant},20,20,1,")), "{csv}");
+    }
+}
+
+#[test]
 fn every_experiment_runs() {
     for (name, column) in [
         ("outage", "declared dead"),

@@ -1,16 +1,19 @@
 //! `bootstrap`: one member starts, then all others within half a second.
 
+mod disturbed;
+mod phases;
+
 use std::ops::Range;
 use std::time::Duration;
 
+use self::disturbed::Variant;
+use self::phases::{Phase, counts, phase};
 use super::{WITHOUT_CHITCHAT, each, large, unique};
 use crate::arena::{Arena, Failure, Member};
 use crate::figures::{Figures, number};
 use crate::ours::{Make, Ours};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use membership_core::{ClusterView, SiloStatus};
-use membership_testing::{ProcessId, Stats, TableTraffic};
 
 /// The time within which all others start.
 const SPREAD: Duration = Duration::from_millis(500);
@@ -35,6 +38,10 @@ pub struct Bootstrap {
     /// `--full` 2000
     #[arg(long)]
     pub ghosts: Option<u16>,
+    /// Also start while the silo that writes for the others is disturbed, and without that for
+    /// comparison; for systems with a table
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub variants: Vec<Variant>,
     /// Also print what happened by when, in steps of this many milliseconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=10_000))]
     pub phases: Option<u64>,
@@ -60,17 +67,6 @@ struct Outcome {
     sizes: usize,
     table: Option<[u64; 7]>,
     phases: Vec<Phase>,
-}
-
-/// What had happened by a moment.
-struct Phase {
-    /// Seconds since the others began to start.
-    at: f64,
-    rows: usize,
-    active: usize,
-    /// Members that publish what the table has.
-    current: usize,
-    counts: [u64; 7],
 }
 
 /// The published figures, by number of members: ZooKeeper, memberlist, Rapid; seconds, and
@@ -190,18 +186,9 @@ impl Bootstrap {
         );
         for (piece, o) in pieces.iter().zip(outcomes) {
             for phase in &o.phases {
-                let mut row = vec![
-                    piece.seed.to_string(),
-                    piece.silos.to_string(),
-                    if piece.ghosts { piece.silos } else { 0 }.to_string(),
-                    piece.table.unwrap_or(0).to_string(),
-                    number(Some(phase.at), 2),
-                    phase.rows.to_string(),
-                    phase.active.to_string(),
-                    phase.current.to_string(),
-                ];
-                row.extend(phase.counts[..5].iter().map(u64::to_string));
-                by_phase.row(row);
+                let ghosts = if piece.ghosts { piece.silos } else { 0 };
+                let table = piece.table.unwrap_or(0);
+                by_phase.row(phase.cells(piece.seed, piece.silos, ghosts, table));
             }
             let mut row = vec![
                 piece.system.name().to_owned(),
@@ -229,6 +216,12 @@ impl Bootstrap {
                     o.took.is_some(),
                     format!("{name}: not all saw all within {} s", AT_MOST.as_secs()),
                 );
+            }
+        }
+        let (disturbed, outcomes) = disturbed::run(self, &sizes)?;
+        for (piece, o) in disturbed.iter().zip(&outcomes) {
+            for phase in &o.phases {
+                by_phase.row(phase.cells(piece.seed, piece.silos, 0, piece.table));
             }
         }
         // Only for sizes that were run.
@@ -268,6 +261,9 @@ impl Bootstrap {
              all members",
             figures,
         );
+        if !disturbed.is_empty() {
+            disturbed::add(&mut report, &disturbed, &outcomes);
+        }
         if self.phases.is_some() {
             report.table("What had happened by when", by_phase);
         }
@@ -337,42 +333,6 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
         table: Some(counts(&ours, &before)),
         phases,
     })
-}
-
-/// The commits, conflicts and reads since `before`.
-fn counts(ours: &Ours, before: &(Stats, TableTraffic)) -> [u64; 7] {
-    let (stats, traffic) = (
-        *ours.cluster.stats(),
-        ours.cluster.table_traffic().since(&before.1),
-    );
-    [
-        stats.commits - before.0.commits,
-        stats.conflicts - before.0.conflicts,
-        traffic.reads + traffic.unchanged + traffic.row_reads,
-        traffic.row_reads,
-        traffic.rows_read,
-        traffic.heartbeats_read,
-        traffic.bytes_read / 1_000_000,
-    ]
-}
-
-fn phase(ours: &Ours, began: Duration, before: &(Stats, TableTraffic)) -> Phase {
-    let table = ours.cluster.table();
-    let entries = || table.iter().flat_map(|t| t.rows.entries());
-    let version = table.map(membership_core::Snapshot::version);
-    let current = |id: &ProcessId| ours.cluster.view(*id).map(ClusterView::version) == version;
-    Phase {
-        at: (ours.now() - began).as_secs_f64(),
-        rows: entries().count(),
-        active: entries().filter(|e| e.status == SiloStatus::Active).count(),
-        current: ours
-            .cluster
-            .running()
-            .into_iter()
-            .filter(|id| current(id))
-            .count(),
-        counts: counts(ours, before),
-    }
 }
 
 /// Starts all others ten seconds later.
