@@ -32,6 +32,16 @@ pub enum System {
     /// This library with the behaviour of Microsoft Orleans in 2026
     #[value(name = "orleans-2026")]
     Orleans2026,
+    /// This library without a store, by gossip: preset `lan`, above 200 members with 30 s of
+    /// stability before the resolver decides
+    Gossip,
+    /// The same, with members that were downed restarted after a second
+    #[value(name = "gossip-supervised")]
+    GossipSupervised,
+    /// The same as the Akka Cluster specification has it, but with the resolver of preset `lan`:
+    /// preset `akka`
+    #[value(name = "gossip-akka")]
+    GossipAkka,
     /// The crate foca: SWIM, `Config::new_lan`
     Foca,
     /// The same, but a member that learns that it was declared down does not return
@@ -50,6 +60,9 @@ impl System {
             Self::Scribe => "membership, scribe",
             Self::Orleans2019 => "orleans-2019",
             Self::Orleans2026 => "orleans-2026",
+            Self::Gossip => "gossip",
+            Self::GossipSupervised => "gossip, supervised",
+            Self::GossipAkka => "gossip, akka",
             Self::Foca => "foca",
             Self::FocaOnce => "foca, no renewal",
             Self::Chitchat => "chitchat",
@@ -63,7 +76,30 @@ impl System {
 
     /// Whether it has a table.
     pub const fn has_table(self) -> bool {
-        !matches!(self, Self::Foca | Self::FocaOnce | Self::Chitchat)
+        !matches!(self, Self::Foca | Self::FocaOnce | Self::Chitchat) && !self.is_gossip()
+    }
+
+    /// Whether it is this library without a store, for which requirements of its own apply.
+    pub const fn is_gossip(self) -> bool {
+        matches!(
+            self,
+            Self::Gossip | Self::GossipSupervised | Self::GossipAkka
+        )
+    }
+
+    /// The configuration of this library without a store, for so many members.
+    pub fn gossip(self, members: usize) -> membership_gossip::Config {
+        use membership_gossip::downing::Downing;
+        let mut config = membership_gossip::Config::preset(match self {
+            Self::GossipAkka => membership_gossip::Preset::Akka,
+            _ => membership_gossip::Preset::Lan,
+        });
+        config.downing = Downing::default();
+        if members > LARGE {
+            config.downing.stable_after = Duration::from_secs(30);
+            config.downing.down_all_when_unstable = Some(Duration::from_millis(22_500));
+        }
+        config
     }
 
     /// The configuration of a variant of this library, and how its silos differ from this protocol.
@@ -137,7 +173,7 @@ impl System {
                 config.max_probe_timeout = s(20);
                 Some((config, orleans))
             }
-            Self::Foca | Self::FocaOnce | Self::Chitchat => None,
+            _ => None,
         }
     }
 
@@ -150,6 +186,11 @@ impl System {
             Self::Foca => Ok(Box::new(peers::foca::world::<true>(seed, members))),
             Self::FocaOnce => Ok(Box::new(peers::foca::world::<false>(seed, members))),
             Self::Chitchat => Ok(Box::new(peers::chitchat::World::new(seed)?)),
+            _ if self.is_gossip() => {
+                let supervised = self == Self::GossipSupervised;
+                let config = self.gossip(members);
+                Ok(Box::new(peers::gossip::world(seed, config, supervised)?))
+            }
             _ => Ok(Box::new(self.ours(seed, members)?)),
         }
     }

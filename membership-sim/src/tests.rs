@@ -8,11 +8,14 @@ use std::time::Duration;
 use crate::arena::{Member, Record, settled};
 use crate::systems::System;
 
-const ALL: [System; 7] = [
+const ALL: [System; 10] = [
     System::Membership,
     System::Supervised,
     System::Orleans2019,
     System::Orleans2026,
+    System::Gossip,
+    System::GossipSupervised,
+    System::GossipAkka,
     System::Foca,
     System::FocaOnce,
     System::Chitchat,
@@ -67,7 +70,7 @@ fn all_members_detect_a_crash_and_nothing_else() {
 
 #[test]
 fn equal_seeds_give_equal_runs() {
-    for system in [System::Membership, System::Foca] {
+    for system in [System::Membership, System::Gossip, System::Foca] {
         let (one, two, other) = (crash(system, 7).0, crash(system, 7).0, crash(system, 8).0);
         assert_eq!(one.deaths, two.deaths, "{system:?}");
         assert_ne!(one.deaths, other.deaths, "{system:?}");

@@ -19,6 +19,8 @@ use crate::systems::System;
 const SPREAD: Duration = Duration::from_millis(500);
 /// The longest time that it may take.
 const AT_MOST: Duration = Duration::from_secs(900);
+/// The longest time that it may take up to a thousand members without a store, in seconds.
+const WITHOUT_STORE: f64 = 30.0;
 
 /// One member starts, then all others at once: when does each member see all members?
 #[derive(clap::Args, Clone, Debug)]
@@ -32,7 +34,7 @@ pub struct Bootstrap {
     #[arg(long, value_delimiter = ',', default_values_t = [5, 20, 50], value_parser = clap::value_parser!(u64).range(1..=5000))]
     pub table: Vec<u64>,
     /// The systems; those without a table run once for each size
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Gossip, System::Foca])]
     pub systems: Vec<System>,
     /// Also start over as many rows of crashed silos, up to this many members: by default 100, with
     /// `--full` 2000
@@ -205,6 +207,13 @@ impl Bootstrap {
                 |counts| counts.iter().map(u64::to_string).collect(),
             ));
             figures.row(row);
+            if piece.system == System::Gossip && piece.silos <= 1000 {
+                let (silos, seed) = (piece.silos, piece.seed);
+                report.must(
+                    o.took.is_some_and(|took| took <= WITHOUT_STORE),
+                    format!("gossip, {silos} members, seed {seed}: not all saw all within {WITHOUT_STORE} s"),
+                );
+            }
             if piece.system == System::Membership {
                 let name = format!(
                     "{} members, table {} ms, seed {}",

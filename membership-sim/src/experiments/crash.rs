@@ -16,6 +16,8 @@ use crate::systems::System;
 
 /// The longest time that it may take.
 const AT_MOST: Duration = Duration::from_secs(180);
+/// The longest time until all know of one crash without a store.
+const WITHOUT_STORE: Duration = Duration::from_secs(12);
 
 /// Many members crash at the same time: when do the others know, and in how many steps?
 #[derive(clap::Args, Clone, Debug)]
@@ -25,6 +27,9 @@ pub struct Crash {
     /// The number of members: by default 1000 for `crash`, 100 for `mass`
     #[arg(long, value_parser = clap::value_parser!(u16).range(4..=2000))]
     pub silos: Option<u16>,
+    /// How many crash: by default one in a hundred for `crash`, half of them for `mass`
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub crashed: Option<u16>,
     /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT)]
     pub systems: Vec<System>,
@@ -50,11 +55,8 @@ impl Crash {
         let silos = self
             .silos
             .map_or(if self.common.quick { 20 } else { usual }, usize::from);
-        let crashed = if half {
-            silos / 2
-        } else {
-            (silos / 100).max(1)
-        };
+        let share = if half { silos / 2 } else { silos / 100 };
+        let crashed = self.crashed.map_or(share, usize::from).clamp(1, silos - 1);
         let seeds = self.common.seeds_or(if half { 5 } else { 1 });
         let pieces: Vec<(System, u64)> = unique(&self.systems)
             .iter()
@@ -95,6 +97,20 @@ impl Crash {
             row.extend(cells);
             row.extend([o.sizes.to_string(), o.changes.to_string()]);
             figures.row(row);
+            if *system == System::Gossip {
+                let soon = |all: Duration| all <= WITHOUT_STORE;
+                report.must(
+                    o.healthy == 0,
+                    format!(
+                        "gossip, seed {seed}: {} healthy members were given up",
+                        o.healthy
+                    ),
+                );
+                report.must(
+                    crashed > 1 || o.all.is_some_and(soon),
+                    format!("gossip, seed {seed}: the crash was not known to all within {WITHOUT_STORE:?}"),
+                );
+            }
             if system.is_ours() {
                 report.must(
                     o.healthy == 0,

@@ -75,10 +75,13 @@ fn large() -> String {
     )
 }
 
-/// The default systems where members can return: this library and foca, each with and without that.
-const WITH_AND_WITHOUT: [System; 4] = [
+/// The default systems where members can return: this library with and without a table, and foca, each
+/// with and without that.
+const WITH_AND_WITHOUT: [System; 6] = [
     System::Membership,
     System::Supervised,
+    System::Gossip,
+    System::GossipSupervised,
     System::FocaOnce,
     System::Foca,
 ];
@@ -86,7 +89,10 @@ const WITH_AND_WITHOUT: [System; 4] = [
 /// The note on which members return.
 const WHO_COMES_BACK: &str = "A membership silo that was declared dead stops and does not \
                               return, unless *supervised*: then a new silo starts at its address \
-                              after a second. A foca member that learns that it was declared down \
+                              after a second. A gossip member is given up \
+                              when it leaves the members in service that another one reaches: it \
+                              returns when it is reached again before it is downed, and once \
+                              downed only if *supervised*. A foca member that learns that it was declared down \
                               returns with a new identity, except with *no renewal*; chitchat \
                               counts a member again as soon as it receives news of it.";
 

@@ -23,9 +23,12 @@ pub struct Steady {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1440))]
     pub minutes: u64,
     /// The systems
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Gossip, System::Foca])]
     pub systems: Vec<System>,
 }
+
+/// The most that a member of a thousand may send without a store, in KB/s.
+const WITHOUT_STORE: f64 = 0.4;
 
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -141,6 +144,23 @@ impl Steady {
                 number(o.events.map(|events| events / o.took), 0),
             ]);
             speed.row(row);
+            if piece.system == System::Gossip {
+                let sent = mean(&o.kbytes).unwrap_or(f64::INFINITY);
+                report.must(
+                    piece.silos > 1000 || sent <= WITHOUT_STORE,
+                    format!(
+                        "gossip, {} members: {sent:.2} KB/s, not {WITHOUT_STORE}",
+                        piece.silos
+                    ),
+                );
+                report.must(
+                    o.given_up == 0,
+                    format!(
+                        "gossip, {} members: {} were given up",
+                        piece.silos, o.given_up
+                    ),
+                );
+            }
             if piece.system == System::Membership {
                 report.must(
                     o.joined[0] <= 1200.0,

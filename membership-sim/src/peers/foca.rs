@@ -19,7 +19,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
-use super::world::{Out, Peer, PeerWorld};
+use super::world::{Effects, Peer, PeerWorld};
 use crate::arena::Member;
 
 /// The identity of a member: the address of its host, and its incarnation. `RENEWS` says whether it
@@ -73,7 +73,7 @@ pub struct Node<const RENEWS: bool>(
 pub struct Reminder<const RENEWS: bool>(Timer<Name<RENEWS>>);
 
 struct RuntimeAdapter<'a, const RENEWS: bool> {
-    out: &'a mut Out<Reminder<RENEWS>>,
+    out: &'a mut Effects<Node<RENEWS>>,
     changed: bool,
 }
 
@@ -103,7 +103,7 @@ impl<const RENEWS: bool> Node<RENEWS> {
     /// before.
     fn act(
         &mut self,
-        out: &mut Out<Reminder<RENEWS>>,
+        out: &mut Effects<Self>,
         act: impl FnOnce(&mut Self, &mut RuntimeAdapter<'_, RENEWS>) -> Result<(), foca::Error>,
     ) {
         let mut adapter = RuntimeAdapter {
@@ -119,8 +119,9 @@ impl<const RENEWS: bool> Node<RENEWS> {
 
 impl<const RENEWS: bool> Peer for Node<RENEWS> {
     type Timer = Reminder<RENEWS>;
+    type Frame = Vec<u8>;
 
-    fn begin(&mut self, seed: Option<Member>, out: &mut Out<Self::Timer>) {
+    fn begin(&mut self, _: Duration, seed: Option<Member>, out: &mut Effects<Self>) {
         out.size = Some(1);
         if let Some(seed) = seed {
             // The member at that address answers in any incarnation.
@@ -130,11 +131,11 @@ impl<const RENEWS: bool> Peer for Node<RENEWS> {
         }
     }
 
-    fn take(&mut self, data: &[u8], out: &mut Out<Self::Timer>) {
+    fn take(&mut self, _: Duration, data: &Vec<u8>, out: &mut Effects<Self>) {
         self.act(out, |node, adapter| node.0.handle_data(data, adapter));
     }
 
-    fn fire(&mut self, timer: Self::Timer, out: &mut Out<Self::Timer>) {
+    fn fire(&mut self, _: Duration, timer: Self::Timer, out: &mut Effects<Self>) {
         self.act(out, |node, adapter| node.0.handle_timer(timer.0, adapter));
     }
 }

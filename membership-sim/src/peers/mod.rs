@@ -1,5 +1,6 @@
-//! Other systems over the same simulated network.
+//! Systems without a table over the same simulated network.
 
 pub mod chitchat;
 pub mod foca;
+pub mod gossip;
 pub mod world;

@@ -10,52 +10,72 @@ use membership_testing::{Latency, Network, Rng};
 
 use crate::arena::{Arena, Failure, Member, Record, Traffic};
 
+/// What members send each other: datagrams, or messages in memory with their size as bytes.
+pub trait Frame {
+    /// The number of bytes that it takes on the wire.
+    fn bytes(&self) -> u64;
+}
+
+impl Frame for Vec<u8> {
+    fn bytes(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
 /// The state machine of one member.
 pub trait Peer: Sized {
     /// A timer. Of the timers that are due at the same time after a pause, the smallest comes
     /// first.
     type Timer: Ord;
+    /// What it sends.
+    type Frame: Frame;
 
     /// Handles the start of the member, with the address of a seed member, if there is one.
-    fn begin(&mut self, seed: Option<Member>, out: &mut Out<Self::Timer>);
-    /// Handles a datagram.
-    fn take(&mut self, data: &[u8], out: &mut Out<Self::Timer>);
+    fn begin(&mut self, now: Duration, seed: Option<Member>, out: &mut Effects<Self>);
+    /// Handles what another member sent.
+    fn take(&mut self, now: Duration, frame: &Self::Frame, out: &mut Effects<Self>);
     /// Handles a timer.
-    fn fire(&mut self, timer: Self::Timer, out: &mut Out<Self::Timer>);
+    fn fire(&mut self, now: Duration, timer: Self::Timer, out: &mut Effects<Self>);
 }
+
+/// The effects of a member of a system.
+pub type Effects<P> = Out<<P as Peer>::Timer, <P as Peer>::Frame>;
 
 /// The effects of a member.
 #[derive(Debug)]
-pub struct Out<T> {
-    /// Datagrams to send.
-    pub sends: Vec<(Member, Vec<u8>)>,
+pub struct Out<T, F> {
+    /// What to send, and to whom.
+    pub sends: Vec<(Member, F)>,
     /// Timers to set, and their delays.
     pub timers: Vec<(Duration, T)>,
     /// Members that it declares dead.
     pub down: Vec<Member>,
     /// The number of members that it counts now, itself included, if its set of members changed.
     pub size: Option<usize>,
+    /// Whether it has ended by itself.
+    pub ended: bool,
 }
 
-impl<T> Default for Out<T> {
+impl<T, F> Default for Out<T, F> {
     fn default() -> Self {
         Self {
             sends: Vec::new(),
             timers: Vec::new(),
             down: Vec::new(),
             size: None,
+            ended: false,
         }
     }
 }
 
-enum Event<T> {
+enum Event<T, F> {
     Begin {
         member: Member,
         incarnation: u32,
     },
     Deliver {
         member: Member,
-        data: Vec<u8>,
+        frame: F,
     },
     Fire {
         member: Member,
@@ -66,24 +86,24 @@ enum Event<T> {
     Resume(Member),
 }
 
-struct Due<T> {
+struct Due<T, F> {
     at: Duration,
     number: u64,
-    event: Event<T>,
+    event: Event<T, F>,
 }
 
-impl<T> PartialEq for Due<T> {
+impl<T, F> PartialEq for Due<T, F> {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
-impl<T> Eq for Due<T> {}
-impl<T> PartialOrd for Due<T> {
+impl<T, F> Eq for Due<T, F> {}
+impl<T, F> PartialOrd for Due<T, F> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<T> Ord for Due<T> {
+impl<T, F> Ord for Due<T, F> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
@@ -95,10 +115,10 @@ struct Host<P: Peer> {
     incarnation: u32,
     held_until: Duration,
     paused_until: Duration,
-    /// Datagrams that it tried to send while it was held.
-    outbox: Vec<(Member, Vec<u8>)>,
-    /// Datagrams that arrived while it was held or paused.
-    inbox: Vec<Vec<u8>>,
+    /// What it tried to send while it was held.
+    outbox: Vec<(Member, P::Frame)>,
+    /// What arrived while it was held or paused.
+    inbox: Vec<P::Frame>,
     /// Timers that became due while it was paused.
     late: Vec<P::Timer>,
     traffic: Traffic,
@@ -112,11 +132,13 @@ pub struct PeerWorld<P: Peer> {
     now: Duration,
     rng: Rng,
     network: Network,
-    queue: BinaryHeap<Reverse<Due<P::Timer>>>,
+    queue: BinaryHeap<Reverse<Due<P::Timer, P::Frame>>>,
     number: u64,
     hosts: Vec<Host<P>>,
     make: Factory<P>,
     record: Record,
+    /// How long a supervisor takes to restart a member that ended by itself; none: nobody does.
+    pub supervisor: Option<Duration>,
 }
 
 impl<P: Peer> PeerWorld<P> {
@@ -131,10 +153,11 @@ impl<P: Peer> PeerWorld<P> {
             hosts: Vec::new(),
             make,
             record: Record::default(),
+            supervisor: None,
         }
     }
 
-    fn schedule(&mut self, at: Duration, event: Event<P::Timer>) {
+    fn schedule(&mut self, at: Duration, event: Event<P::Timer, P::Frame>) {
         self.number += 1;
         self.queue.push(Reverse(Due {
             at,
@@ -143,7 +166,7 @@ impl<P: Peer> PeerWorld<P> {
         }));
     }
 
-    fn dispatch(&mut self, event: Event<P::Timer>) {
+    fn dispatch(&mut self, event: Event<P::Timer, P::Frame>) {
         match event {
             Event::Begin {
                 member,
@@ -151,13 +174,15 @@ impl<P: Peer> PeerWorld<P> {
             } => {
                 // Many members start at the same time: all of them know the first one.
                 let seed = (member != 0).then_some(0);
-                self.with(member, Some(incarnation), |peer, out| peer.begin(seed, out));
+                self.with(member, Some(incarnation), |peer, now, out| {
+                    peer.begin(now, seed, out);
+                });
             }
-            Event::Deliver { member, data } => match self.hosts.get_mut(member) {
+            Event::Deliver { member, frame } => match self.hosts.get_mut(member) {
                 Some(host) if host.held_until > self.now || host.paused_until > self.now => {
-                    host.inbox.push(data)
+                    host.inbox.push(frame);
                 }
-                Some(_) => self.with(member, None, |peer, out| peer.take(&data, out)),
+                Some(_) => self.with(member, None, |peer, now, out| peer.take(now, &frame, out)),
                 None => {}
             },
             Event::Fire {
@@ -167,7 +192,9 @@ impl<P: Peer> PeerWorld<P> {
             } => match self.hosts.get_mut(member) {
                 Some(host) if host.incarnation != incarnation => {}
                 Some(host) if host.paused_until > self.now => host.late.push(timer),
-                Some(_) => self.with(member, Some(incarnation), |peer, out| peer.fire(timer, out)),
+                Some(_) => self.with(member, Some(incarnation), |peer, now, out| {
+                    peer.fire(now, timer, out);
+                }),
                 None => {}
             },
             Event::Release(member) => self.release(member),
@@ -183,8 +210,8 @@ impl<P: Peer> PeerWorld<P> {
         else {
             return;
         };
-        for (to, data) in std::mem::take(&mut host.outbox) {
-            self.send(member, to, data);
+        for (to, frame) in std::mem::take(&mut host.outbox) {
+            self.send(member, to, frame);
         }
         self.deliver_inbox(member);
     }
@@ -205,7 +232,7 @@ impl<P: Peer> PeerWorld<P> {
             self.deliver_inbox(member);
         }
         for timer in late {
-            self.with(member, None, |peer, out| peer.fire(timer, out));
+            self.with(member, None, |peer, now, out| peer.fire(now, timer, out));
         }
         self.deliver_inbox(member);
     }
@@ -218,8 +245,8 @@ impl<P: Peer> PeerWorld<P> {
         else {
             return;
         };
-        for data in std::mem::take(&mut host.inbox) {
-            self.with(member, None, |peer, out| peer.take(&data, out));
+        for frame in std::mem::take(&mut host.inbox) {
+            self.with(member, None, |peer, now, out| peer.take(now, &frame, out));
         }
     }
 
@@ -228,7 +255,7 @@ impl<P: Peer> PeerWorld<P> {
         &mut self,
         member: Member,
         incarnation: Option<u32>,
-        act: impl FnOnce(&mut P, &mut Out<P::Timer>),
+        act: impl FnOnce(&mut P, Duration, &mut Effects<P>),
     ) {
         let mut out = Out::default();
         let Some(host) = self.hosts.get_mut(member) else {
@@ -241,7 +268,7 @@ impl<P: Peer> PeerWorld<P> {
         else {
             return;
         };
-        act(peer, &mut out);
+        act(peer, self.now, &mut out);
         let incarnation = host.incarnation;
         for of in out.down {
             self.record.died(self.now, member, of);
@@ -259,26 +286,39 @@ impl<P: Peer> PeerWorld<P> {
                 },
             );
         }
-        for (to, data) in out.sends {
+        for (to, frame) in out.sends {
             match self.hosts.get_mut(member) {
-                Some(host) if host.held_until > self.now => host.outbox.push((to, data)),
-                _ => self.send(member, to, data),
+                Some(host) if host.held_until > self.now => host.outbox.push((to, frame)),
+                _ => self.send(member, to, frame),
             }
+        }
+        if out.ended {
+            self.end(member);
         }
     }
 
-    fn send(&mut self, from: Member, to: Member, data: Vec<u8>) {
+    /// A member ended by itself: with a supervisor it starts again.
+    fn end(&mut self, member: Member) {
+        if let Some(host) = self.hosts.get_mut(member) {
+            host.peer = None;
+        }
+        if let Some(after) = self.supervisor {
+            self.spawn(member, after);
+        }
+    }
+
+    fn send(&mut self, from: Member, to: Member, frame: P::Frame) {
         if let Some(host) = self.hosts.get_mut(from) {
             host.traffic = host.traffic.plus(Traffic {
                 messages: 1,
-                bytes: data.len() as u64,
+                bytes: frame.bytes(),
             });
         }
         if self.hosts.get(to).is_none_or(|host| host.peer.is_none()) {
             return;
         }
         if let Some(after) = self.network.delay(from, to, &mut self.rng) {
-            self.schedule(self.now + after, Event::Deliver { member: to, data });
+            self.schedule(self.now + after, Event::Deliver { member: to, frame });
         }
     }
 

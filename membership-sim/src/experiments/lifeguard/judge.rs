@@ -161,6 +161,13 @@ fn list(items: impl Iterator<Item = impl ToString>, before_last: &str) -> String
 }
 
 fn verdict(rows: &[Runs<'_>], report: &mut Report) {
+    if let Some(gossip) = rows.iter().find(|runs| runs.system == System::Gossip) {
+        let [_, healthy, _] = gossip.compared();
+        report.must(
+            healthy == 0.0,
+            format!("gossip: {healthy:.0} false deaths at healthy members"),
+        );
+    }
     let ours = |shared| {
         rows.iter()
             .find(|runs| runs.system == System::Membership && runs.shared == shared)

@@ -33,7 +33,7 @@ pub struct Lifeguard {
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(40..=1000))]
     pub silos: u16,
     /// The systems
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca, System::Chitchat])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Gossip, System::Foca, System::Chitchat])]
     pub systems: Vec<System>,
     /// Run all cells of the paper's grid (432 of repeated anomalies, 54 of single ones) instead of
     /// a sample, chitchat in all of them, with ten seeds: takes days of a core, nearly all of them

@@ -1,0 +1,231 @@
+//! This library without a store: the state machine of `membership-gossip`.
+//!
+//! The application of a member uses those in service that it reaches ([`GossipView::active`]). First
+//! detection is the first time at which another member leaves that set of any member without having
+//! left the cluster: because somebody does not reach it, or because it was downed. A member that
+//! answers again before the resolver downs it returns to the set. A member that was downed ends, and
+//! does not return, unless it is *supervised*: then a new process starts at its address after a
+//! second. Messages are handed over in memory; their size is that of the bytes that they would be.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use membership_core::protocol::{Destination, LinkId, PeerIdentity};
+use membership_core::{ClusterName, InstanceId, MonoTime, Now, SiloAddress, SiloInfo, WallTime};
+use membership_gossip::protocol::{
+    Command, Effect, Header, Input, Message, Protocol, Setup, encode_body, encode_header,
+};
+use membership_gossip::state::{MemberStatus, Profile};
+use membership_gossip::{Config, GossipView};
+use membership_testing::{Latency, Rng};
+
+use super::world::{Effects, Frame, Peer, PeerWorld};
+use crate::arena::{Failure, Member};
+use crate::ours::endpoint;
+
+/// The wall time when the simulation begins, in milliseconds.
+const BEGIN: u64 = 1_763_000_000_000;
+/// The length and the kind of a frame.
+const FRAME: u64 = 4 + 1;
+
+/// A message with its size.
+pub struct Sent {
+    header: Header,
+    body: Arc<Message>,
+    bytes: u64,
+}
+
+impl Frame for Sent {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The size of the last body, which many receivers may share.
+type LastSize = Rc<RefCell<Option<(Arc<Message>, u64)>>>;
+
+/// One member.
+pub struct Node {
+    protocol: Protocol,
+    /// The next time at which it is woken.
+    wake_at: Option<MonoTime>,
+    /// The members that its application uses.
+    active: Vec<SiloAddress>,
+    sizes: LastSize,
+}
+
+impl Node {
+    fn handle(&mut self, now: Duration, input: Input, out: &mut Effects<Self>) {
+        let asker = match &input {
+            Input::Message { header, .. } => Some(header.from.endpoint()),
+            _ => None,
+        };
+        let at = Now {
+            mono: MonoTime::ZERO + now,
+            wall: WallTime::from_millis(
+                BEGIN + u64::try_from(now.as_millis()).unwrap_or(u64::MAX / 2),
+            ),
+        };
+        let mut effects = Vec::new();
+        self.protocol.handle(at, input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Send { to, header, body } => self.send((to, asker), header, body, out),
+                Effect::Publish(view) => self.published(&view, out),
+                Effect::Stop(_) => out.ended = true,
+                _ => {}
+            }
+        }
+        self.plan(at.mono, out);
+    }
+
+    fn send(
+        &self,
+        (to, asker): (Destination, Option<SocketAddr>),
+        header: Header,
+        body: Arc<Message>,
+        out: &mut Effects<Self>,
+    ) {
+        let to = match to {
+            Destination::Endpoint(to) | Destination::Fresh(to) => Some(to),
+            // An answer goes to whoever asked.
+            _ => asker,
+        };
+        let size = encode_header(&header).map_or(0, |head| head.len() as u64);
+        let bytes = FRAME + size + self.size(&body);
+        if let Some(to) = to.and_then(member) {
+            out.sends.push((
+                to,
+                Sent {
+                    header,
+                    body,
+                    bytes,
+                },
+            ));
+        }
+    }
+
+    fn size(&self, body: &Arc<Message>) -> u64 {
+        let mut last = self.sizes.borrow_mut();
+        if let Some((_, size)) = last.as_ref().filter(|(known, _)| Arc::ptr_eq(known, body)) {
+            return *size;
+        }
+        let size = encode_body(body).map_or(0, |bytes| bytes.len() as u64);
+        *last = Some((Arc::clone(body), size));
+        size
+    }
+
+    fn published(&mut self, view: &GossipView, out: &mut Effects<Self>) {
+        let active: Vec<_> = view.active().map(|m| m.address()).collect();
+        if active == self.active {
+            return;
+        }
+        let now: BTreeSet<_> = active.iter().copied().collect();
+        let went = self.active.iter().filter(|member| !now.contains(*member));
+        for gone in went.filter(|member| !has_left(view, member)) {
+            out.down.extend(member(gone.endpoint()));
+        }
+        self.active = active;
+        out.size = Some(self.active.len());
+    }
+
+    /// Wakes it at its next time, if that is not planned yet.
+    fn plan(&mut self, now: MonoTime, out: &mut Effects<Self>) {
+        let Some(next) = self.protocol.next_wakeup() else {
+            return;
+        };
+        let planned = self.wake_at.filter(|at| *at > now);
+        if planned.is_none_or(|at| next < at) {
+            self.wake_at = Some(next);
+            out.timers.push((next.since(now), ()));
+        }
+    }
+}
+
+/// Whether a member is on its way out by its own will, or has a newer process.
+fn has_left(view: &GossipView, member: &SiloAddress) -> bool {
+    match view.status(member) {
+        Some(MemberStatus::Leaving | MemberStatus::Exiting) => true,
+        Some(MemberStatus::Removed) => {
+            let at = view.state().members().at(&member.endpoint());
+            at.is_some_and(|newer| newer.address().epoch() > member.epoch())
+        }
+        _ => false,
+    }
+}
+
+impl Peer for Node {
+    type Timer = ();
+    type Frame = Sent;
+
+    fn begin(&mut self, now: Duration, _: Option<Member>, out: &mut Effects<Self>) {
+        let contact_points = vec![endpoint(0)];
+        let join = Command::Join { contact_points };
+        self.handle(now, Input::Command(join), out);
+    }
+
+    fn take(&mut self, now: Duration, sent: &Sent, out: &mut Effects<Self>) {
+        let input = Input::Message {
+            link: LinkId(u64::from(sent.header.from.port())),
+            peer: PeerIdentity::Proven(sent.header.instance),
+            header: sent.header.clone(),
+            body: Arc::clone(&sent.body),
+            // What waited for a process that did not run waited outside of it.
+            waited: Duration::ZERO,
+        };
+        self.handle(now, input, out);
+    }
+
+    fn fire(&mut self, now: Duration, (): (), out: &mut Effects<Self>) {
+        self.handle(now, Input::Wake, out);
+    }
+}
+
+/// The member at an endpoint.
+fn member(at: SocketAddr) -> Option<Member> {
+    let SocketAddr::V4(at) = at else {
+        return None;
+    };
+    let number = u32::from(*at.ip()) & (u32::MAX >> 8);
+    usize::try_from(number.checked_sub(1)?).ok()
+}
+
+/// A simulation of members with this configuration, without members yet.
+///
+/// # Errors
+/// When the configuration is not valid.
+pub fn world(seed: u64, config: Config, supervised: bool) -> Result<PeerWorld<Node>, Failure> {
+    config.validate()?;
+    let cluster: ClusterName = "simulated".parse()?;
+    let sizes = LastSize::default();
+    let make = move |member: Member, incarnation: u32, seed: u64| {
+        let mut rng = Rng::new(seed);
+        let instance = InstanceId::new(rng.next_u128());
+        let profile = Profile::new(SiloInfo::named(format!("member-{member}")));
+        // Incarnations of the simulation leave room for those that a member starts by itself.
+        let epoch = BEGIN + u64::from(incarnation) * 1_000;
+        let seed = rng.next_u64();
+        let mut setup = Setup::new(
+            cluster.clone(),
+            endpoint(member),
+            epoch,
+            instance,
+            profile,
+            seed,
+        );
+        setup.config = config.clone();
+        Node {
+            protocol: Protocol::new(setup),
+            wake_at: None,
+            active: Vec::new(),
+            sizes: Rc::clone(&sizes),
+        }
+    };
+    let mut world = PeerWorld::new(seed, Latency::default(), Box::new(make));
+    world.supervisor = supervised.then_some(Duration::from_secs(1));
+    Ok(world)
+}
