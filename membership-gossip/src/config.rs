@@ -126,8 +126,12 @@ pub struct Config {
     /// How many others are asked to reach a silent member before it is flagged. `akka`: 0. `lan`: 3,
     /// so that one broken link flags nobody. Range 0 to 10.
     pub relayed_heartbeats: u32,
-    /// Whether a member that was itself paused flags nobody until it has listened again. `akka`: no.
-    /// `lan`: yes: a frozen process that wakes would flag everybody.
+    /// Whether a member doubts itself before others. One that was paused flags nobody until it has
+    /// listened again; one that hears nobody says nothing about others until it does; one that takes
+    /// a flag back, and flags the same member again and again, takes it back only after that member
+    /// has answered for a while; and one that others do not reach downs nobody else when things do
+    /// not settle. `akka`: no. `lan`: yes: a frozen process that wakes would flag everybody, and a few
+    /// members that come and go would end the others.
     pub doubt_oneself: bool,
     /// Whether flags of leaving and exiting observers count. `akka`: yes. `lan`: no: nobody waits
     /// for the verdict of those who go.
@@ -172,7 +176,11 @@ impl Config {
         let s = Duration::from_secs;
         let akka = preset == Preset::Akka;
         let (founding, spreading, downing) = match preset {
-            Preset::Akka => (Founding::FirstSeed, Spreading::States, Downing::none()),
+            Preset::Akka => {
+                let mut downing = Downing::none();
+                downing.every_flag_counts = true;
+                (Founding::FirstSeed, Spreading::States, downing)
+            }
             Preset::Lan => (Founding::Majority, Spreading::Deltas, Downing::default()),
         };
         Self {

@@ -37,6 +37,8 @@ mod events;
 mod fake;
 mod faults;
 mod fingerprint;
+#[cfg(feature = "gossip")]
+pub mod gossip;
 mod ground_truth;
 mod hostile;
 #[cfg(test)]

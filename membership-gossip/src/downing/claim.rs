@@ -1,6 +1,7 @@
 //! What a side tells the arbiter when it asks for the lease.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use membership_core::{FoundingId, SiloAddress};
@@ -11,7 +12,7 @@ use crate::state::{MemberStatus, State};
 ///
 /// An arbiter that gives a plain lease needs only [`by`](Self::by). One that remembers what it granted
 /// can tell a side that follows an earlier decision from one on the other end of that split, without a
-/// clock: the former [knows](Self::knows_gone) that those are gone who were downed.
+/// clock: the former [knows](Self::knows_gone) that those are gone who were downed. See [`Grants`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claim {
@@ -57,5 +58,40 @@ impl Claim {
         present
             .filter(|member| !self.down.contains(member))
             .collect()
+    }
+}
+
+/// What an arbiter remembers of the claims that it granted for one founding: enough to give the lease to
+/// one side of every split, without a clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// Who was downed: of each endpoint the newest.
+    pub downed: BTreeMap<SocketAddr, u64>,
+    /// The side that got the lease last.
+    pub side: BTreeSet<SiloAddress>,
+}
+
+impl Grants {
+    /// What is remembered after a claim, if it follows those granted before: if everybody who was
+    /// downed is gone in the state of the claiming side, or if the side was part of the last one and
+    /// downs them itself. None: another side has the lease.
+    #[must_use]
+    pub fn followed_by(mut self, claim: &Claim) -> Option<Self> {
+        let is_of_the_last = self.side.contains(&claim.by);
+        let follows = self.downed.iter().all(|(endpoint, epoch)| {
+            let downed = SiloAddress::at(*endpoint, *epoch);
+            claim.knows_gone(&downed) || (is_of_the_last && claim.down.contains(&downed))
+        });
+        // Its own incarnation, or one that it replaced, is not among them: it would not be gone.
+        let own = self.downed.get(&claim.by.endpoint());
+        if !follows || own.is_some_and(|epoch| *epoch >= claim.by.epoch()) {
+            return None;
+        }
+        for downed in &claim.down {
+            let epoch = self.downed.entry(downed.endpoint()).or_default();
+            *epoch = downed.epoch().max(*epoch);
+        }
+        self.side = claim.side();
+        Some(self)
     }
 }

@@ -8,6 +8,9 @@ use membership_core::SiloAddress;
 /// Both ends of each flag about a member that has seen the current state: somebody reaches it. A flag
 /// changes the state, so whoever is flagged because nothing reaches it cannot have seen that.
 ///
+/// Of a member that several flag only that member is taken: it comes and goes, and those who say so are
+/// well. Where two groups do not reach each other, both are flagged.
+///
 /// The best-known implementation also takes everybody who flags and is flagged. After a split that
 /// finds those on the other side whose flags are old: they are counted as reached, and both sides go
 /// on.
@@ -19,10 +22,15 @@ pub fn indirectly_connected(
     flags: &[(SiloAddress, SiloAddress)],
     has_seen: impl Fn(&SiloAddress) -> bool,
 ) -> BTreeSet<SiloAddress> {
-    believed(flags)
-        .into_iter()
+    let believed = believed(flags);
+    let accusers = |of: &SiloAddress| believed.iter().filter(|(_, s)| s == of).count();
+    believed
+        .iter()
         .filter(|(_, subject)| has_seen(subject))
-        .flat_map(|(observer, subject)| [observer, subject])
+        .flat_map(|(observer, subject)| {
+            let alone = accusers(subject) < 2;
+            alone.then_some(*observer).into_iter().chain([*subject])
+        })
         .collect()
 }
 

@@ -24,7 +24,7 @@ use membership_core::{ConfigError, SiloAddress};
 use serde::{Deserialize, Serialize};
 
 pub use auto_down::AutoDown;
-pub use claim::Claim;
+pub use claim::{Claim, Grants};
 pub use indirect::indirectly_connected;
 pub use lease_majority::lease_delay;
 pub use situation::Situation;
@@ -108,6 +108,9 @@ pub struct Downing {
     /// Default 15 s: three quarters of `stable_after`, at least 4 s.
     #[serde(with = "humantime_serde")]
     pub down_all_when_unstable: Option<Duration>,
+    /// Whether every flag makes it wait again (specification's implementation: yes), or only a change of
+    /// who is unreachable: that somebody else does not reach them either is no news. Default: no.
+    pub every_flag_counts: bool,
     /// Above this share of indirectly connected members everybody is downed. Default 0.5, in
     /// thousandths: 500; range 0 to 1000.
     pub most_indirect_per_mille: u32,
@@ -127,6 +130,7 @@ impl Downing {
             strategy,
             stable_after: Duration::from_secs(20),
             down_all_when_unstable: Some(Duration::from_secs(15)),
+            every_flag_counts: false,
             most_indirect_per_mille: 500,
         }
     }

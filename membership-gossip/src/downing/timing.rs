@@ -7,7 +7,7 @@ use membership_core::{MonoTime, SiloAddress};
 
 use super::Downing;
 use crate::convergence::Scope;
-use crate::state::{Gossip, MemberStatus};
+use crate::state::{Gossip, MemberStatus, Version};
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ type Watched = (
 /// Since when nothing has changed, and since when somebody is unreachable.
 #[derive(Clone, Debug, Default)]
 pub struct Timing {
+    /// The state that was last looked at: another look at it finds the same.
+    version: Option<Version>,
     watched: Watched,
     changed_at: MonoTime,
     /// The first change since all was well.
@@ -45,10 +47,13 @@ impl Timing {
         gossip: &Gossip,
         scope: &Scope,
     ) -> Due {
-        let watched = watched(gossip, scope);
-        if watched != self.watched {
-            self.watched = watched;
-            self.changed_at = now;
+        if self.version != Some(gossip.version()) {
+            self.version = Some(gossip.version());
+            let watched = watched(downing, gossip, scope);
+            if watched != self.watched {
+                self.watched = watched;
+                self.changed_at = now;
+            }
         }
         if self.watched.0.is_empty() {
             self.unsettled_at = None;
@@ -81,7 +86,7 @@ impl Timing {
 }
 
 /// Joining, weakly up, leaving and removed members do not make it wait.
-fn watched(gossip: &Gossip, scope: &Scope) -> Watched {
+fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
     let state = gossip.state();
     let blocks = |address: &SiloAddress| {
         let member = state.member(address);
@@ -91,7 +96,15 @@ fn watched(gossip: &Gossip, scope: &Scope) -> Watched {
     let flags = unreachable
         .iter()
         .filter(|(subject, _)| blocks(subject))
-        .flat_map(|(subject, by)| by.iter().map(|observer| (*observer, *subject)))
+        .flat_map(|(subject, by)| {
+            // Where it does not matter who flags a member, the member stands for all of them.
+            let observers: Vec<_> = if downing.every_flag_counts {
+                by.iter().copied().collect()
+            } else {
+                vec![*subject]
+            };
+            observers.into_iter().map(|observer| (observer, *subject))
+        })
         .collect();
     let members = state.members().iter().filter(|m| scope.is_mine(m));
     let steps = members.filter_map(|m| {

@@ -46,6 +46,10 @@ pub(crate) struct Ctx {
     pub(crate) gossip: Gossip,
     /// Versions that this state has been, or contains.
     history: VecDeque<Base>,
+    /// When a member last said anything to this one.
+    pub(crate) heard_at: MonoTime,
+    /// Until when this member says nothing about others, because it heard nobody for a while.
+    quiet_until: MonoTime,
     /// Something that a view shows has changed.
     pub(crate) dirty: bool,
     pub(crate) out: Vec<Effect>,
@@ -65,6 +69,8 @@ impl Ctx {
             timers: Timers::default(),
             gossip: Gossip::default(),
             history: VecDeque::new(),
+            heard_at: MonoTime::ZERO,
+            quiet_until: MonoTime::ZERO,
             dirty: false,
             out: Vec::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
@@ -107,6 +113,30 @@ impl Ctx {
     pub(crate) fn flags(&self, address: &SiloAddress) -> bool {
         let reachability = self.gossip.state().reachability();
         reachability.flag(&self.me, address).is_some()
+    }
+
+    /// Whether this member hears nobody, although it has somebody to hear: then it is more likely that
+    /// it is cut off, or that what it sends and receives is held up, than that all others have ended at
+    /// one moment. In a cluster that works, others ask it for a sign of life every second.
+    pub(crate) fn hears_nobody(&self) -> bool {
+        self.config.doubt_oneself
+            && self.gossip.state().members().len() > 1
+            && self.mono().since(self.heard_at) > self.config.acceptable_heartbeat_pause
+    }
+
+    /// Whether this member says nothing about others: it hears nobody, or heard nobody until a moment ago
+    /// and has not had the time to ask them all again.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.hears_nobody() || self.mono() < self.quiet_until
+    }
+
+    /// A member says something to this one.
+    pub(crate) fn hears(&mut self) {
+        if self.hears_nobody() {
+            let interval = self.config.heartbeat_interval;
+            self.quiet_until = self.mono() + interval + interval / 2;
+        }
+        self.heard_at = self.mono();
     }
 
     /// Makes changes as this member; whether anything changed.

@@ -38,6 +38,10 @@ pub(crate) fn round(ctx: &mut Ctx, fast: bool) {
     {
         ctx.timers.set(Timer::FastGossip, now + interval / 3);
     }
+    // Who hears nobody has nothing to say that is worth more than the word of those who do.
+    if ctx.is_quiet() {
+        return;
+    }
     if let Some(peer) = choose(ctx) {
         begin(ctx, peer);
     }
@@ -69,6 +73,9 @@ fn choose(ctx: &mut Ctx) -> Option<SiloAddress> {
     if let Some(peer) = data_centres::peer(ctx) {
         return Some(peer);
     }
+    if let Some(peer) = any_peer(ctx) {
+        return Some(peer);
+    }
     let (state, scope) = (ctx.gossip.state(), ctx.scope());
     let peers: Vec<_> = state
         .members()
@@ -93,6 +100,25 @@ fn choose(ctx: &mut Ctx) -> Option<SiloAddress> {
         }
     }
     ctx.pick(&peers)
+}
+
+/// How often [`any_peer`] draws.
+const DRAWS: usize = 8;
+
+/// One member while all have seen the state, without a list of all.
+fn any_peer(ctx: &mut Ctx) -> Option<SiloAddress> {
+    let members = ctx.gossip.roster().addresses().len();
+    if ctx.gossip.seen().len() < members {
+        return None;
+    }
+    let scope = ctx.scope();
+    (0..DRAWS).find_map(|_| {
+        let at = ctx.below(members);
+        let peer = *ctx.gossip.roster().addresses().get(at)?;
+        let member = ctx.gossip.state().member(&peer)?;
+        let speaks = scope.is_mine(member) && !member.end_confirmed();
+        (speaks && peer != ctx.me && !ctx.flags(&peer)).then_some(peer)
+    })
 }
 
 /// The probability of a round with a member that has not seen the state. It falls from `reduce_at`
@@ -283,17 +309,18 @@ pub(crate) fn on_seen(ctx: &mut Ctx, from: SiloAddress, version: Version, seen: 
     }
 }
 
-/// Tells a few members at once: this one is about to end.
+/// Tells a few members at once: this one is about to end. Those first that are reached, and have not
+/// seen the state.
 pub(crate) fn tell_some(ctx: &mut Ctx, count: usize) {
-    let others: Vec<_> = ctx
-        .gossip
-        .state()
-        .members()
-        .iter()
-        .filter(|m| m.address() != ctx.me && !m.end_confirmed())
+    let unreachable = ctx.scope().unreachable(ctx.gossip.state());
+    let others = ctx.gossip.state().members().iter();
+    let others = others.filter(|m| m.address() != ctx.me && !m.end_confirmed());
+    let (reached, unreached): (Vec<_>, Vec<_>) = others
         .map(|m| m.address())
-        .collect();
-    for peer in ctx.sample(others, count) {
+        .partition(|member| !unreachable.contains(member) && !ctx.gossip.has_seen(member));
+    let first = ctx.sample(reached, count);
+    let more = ctx.sample(unreached, count - first.len());
+    for peer in first.into_iter().chain(more) {
         send_state(ctx, peer);
     }
 }

@@ -108,7 +108,7 @@ impl Joiner {
     pub(crate) fn announce(&self, ctx: &mut Ctx) {
         let leads = || ctx.scope().leader(ctx.gossip.state()) == Some(ctx.me);
         let begun = ctx.config.founding == Founding::Majority && ctx.is_established();
-        if !begun || !ctx.is_member() || !leads() {
+        if !begun || !ctx.is_member() {
             return;
         }
         let members = ctx.gossip.state().members();
@@ -117,6 +117,9 @@ impl Joiner {
             .filter(|p| members.at(p).is_none())
             .copied()
             .collect();
+        if absent.is_empty() || !leads() {
+            return;
+        }
         for point in absent {
             ctx.send_at(point, Message::InitJoinAck { established: true });
         }

@@ -254,6 +254,7 @@ impl Protocol {
 
 /// Starts the rounds of a member.
 pub(super) fn begin_membership(ctx: &mut Ctx) {
+    ctx.heard_at = ctx.mono();
     gossiper::start(ctx);
     Heartbeats::start(ctx);
     Resolver::start(ctx);

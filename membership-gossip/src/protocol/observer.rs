@@ -23,23 +23,45 @@ pub(crate) struct Observer {
     asked: BTreeMap<SiloAddress, MonoTime>,
     /// Members to which others want to know a way, with who asked and when.
     relayed: BTreeMap<SiloAddress, BTreeMap<SiloAddress, MonoTime>>,
+    /// Members that this one flags, or has flagged lately.
+    flaps: BTreeMap<SiloAddress, Flaps>,
+}
+
+/// How steady a member is that was flagged.
+#[derive(Clone, Copy, Debug)]
+struct Flaps {
+    /// How often it was flagged, each time soon after the last.
+    count: u32,
+    /// When it was last silent.
+    silent_at: MonoTime,
 }
 
 impl Observer {
     /// Looks at all that are watched.
     pub(crate) fn look(&mut self, ctx: &mut Ctx, heartbeats: &Heartbeats) {
-        let now = ctx.mono();
+        let (now, quiet) = (ctx.mono(), ctx.is_quiet());
         let mut flags: Vec<(SiloAddress, Option<Flag>)> = Vec::new();
         for (member, detector) in &heartbeats.detectors {
             let flagged = ctx.flags(member);
             if detector.is_available(now) {
-                if self.asked.remove(member).is_some() || flagged {
+                self.asked.remove(member);
+                if quiet {
+                    // It was this member that did not hear, and not that one that came and went.
+                    self.flaps.remove(member);
+                }
+                if flagged && self.is_steady(ctx, now, member) {
                     flags.push((*member, None));
                 }
-            } else if !flagged && self.may_flag(ctx, now, member) {
+            } else if flagged {
+                self.silent(now, member);
+            } else if self.may_flag(ctx, now, member) {
+                self.flap(ctx, now, *member);
                 flags.push((*member, Some(Flag::Unreachable)));
             }
         }
+        let calm = calm(ctx);
+        self.flaps
+            .retain(|_, flaps| now.since(flaps.silent_at) < calm);
         // A flag about a member that is not watched any more is nobody's knowledge.
         let reachability = ctx.gossip.state().reachability();
         if let Some(rows) = reachability.of(&ctx.me) {
@@ -57,6 +79,36 @@ impl Observer {
                 }
             });
         }
+    }
+
+    /// Notes that a member is flagged.
+    fn flap(&mut self, ctx: &Ctx, now: MonoTime, member: SiloAddress) {
+        let count = match self.flaps.get(&member) {
+            Some(flaps) if ctx.config.doubt_oneself => flaps.count.saturating_add(1),
+            _ => 1,
+        };
+        let silent_at = now;
+        self.flaps.insert(member, Flaps { count, silent_at });
+    }
+
+    fn silent(&mut self, now: MonoTime, member: &SiloAddress) {
+        if let Some(flaps) = self.flaps.get_mut(member) {
+            flaps.silent_at = now;
+        }
+    }
+
+    /// Whether a member that answers is no longer flagged: at once if it was silent once. One that
+    /// comes and goes must answer for a while, or those who wait for things to settle wait for ever.
+    fn is_steady(&self, ctx: &Ctx, now: MonoTime, member: &SiloAddress) -> bool {
+        let settles = ctx.config.downing.stable_after;
+        self.flaps.get(member).is_none_or(|flaps| {
+            let answers = now.since(flaps.silent_at);
+            match flaps.count {
+                0 | 1 => true,
+                2 => answers >= settles / 2,
+                _ => answers >= settles,
+            }
+        })
     }
 
     /// Whether a silent member may be flagged now, or others have to be asked first.
@@ -138,6 +190,11 @@ impl Observer {
     pub(crate) fn quarantine(ctx: &mut Ctx, member: &SiloAddress) {
         ctx.edit(|edit| edit.flag(member, Some(Flag::Terminated)));
     }
+}
+
+/// A member that was not silent for so long is as good as any other.
+fn calm(ctx: &Ctx) -> Duration {
+    ctx.config.downing.stable_after * 3
 }
 
 /// How long others may take to reach a silent member.

@@ -134,6 +134,7 @@ impl Protocol {
 
     fn receive_from_member(&mut self, header: &Header, body: &Message, waited: Duration) {
         let (ctx, from) = (&mut self.ctx, header.from);
+        ctx.hears();
         // A member that sends whole states drops those of whom it does not know or reach.
         let drops =
             ctx.config.spreading == Spreading::States && (!ctx.knows(&from) || ctx.flags(&from));
@@ -144,6 +145,10 @@ impl Protocol {
             Message::HeartbeatReply { .. } => {
                 self.heartbeats.answered(ctx.mono(), &from);
                 self.observer.answered(ctx, from);
+                // What it believed while it heard nobody is taken back before it speaks again.
+                if ctx.is_quiet() {
+                    self.observer.look(ctx, &self.heartbeats);
+                }
             }
             Message::Relay { subject } => {
                 self.observer
@@ -163,7 +168,7 @@ impl Protocol {
                 };
                 self.stop_if(Some(end));
             }
-            _ if drops || gossiper::is_stale(ctx, waited) => {}
+            _ if drops || ctx.is_quiet() || gossiper::is_stale(ctx, waited) => {}
             Message::Status {
                 version,
                 seen,

@@ -1,9 +1,11 @@
 //! Downing of members that nobody reaches, as configured; see [`crate::downing`].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::context::{Ctx, Timer};
 use super::io::{Effect, Notice};
+use super::message::Message;
 use crate::downing::{
     AutoDown, Claim, Decision, Due, Situation, Strategy, Timing, Verdict, decide, down_all,
     lease_delay,
@@ -40,14 +42,14 @@ impl Resolver {
             ctx.status(),
             Some(MemberStatus::WeaklyUp | MemberStatus::Up | MemberStatus::Leaving)
         );
-        let leads = scope.leader(ctx.gossip.state()) == Some(ctx.me);
+        let leads = |ctx: &Ctx| scope.leader(ctx.gossip.state()) == Some(ctx.me);
         let downing = ctx.config.downing.clone();
         match downing.strategy {
             Strategy::None => return,
             Strategy::AutoDownUnsafe { after } => {
                 let situation = Situation::of(&ctx.gossip, &scope);
                 let overdue = self.auto_down.overdue(now, situation.unreachable, after);
-                if leads && !overdue.is_empty() {
+                if !overdue.is_empty() && leads(ctx) {
                     down(ctx, overdue);
                 }
                 return;
@@ -58,16 +60,23 @@ impl Resolver {
         if !began || ctx.timers.is_set(Timer::AskLease) || self.asked.is_some() {
             return;
         }
-        let situation = || Situation::of(&ctx.gossip, &scope);
+        let situation = |ctx: &Ctx| Situation::of(&ctx.gossip, &scope);
         match due {
             Due::Nothing => {}
             // Everybody for itself: that there is one leader is part of what did not settle.
             Due::DownAll => {
-                let decision = down_all(&situation());
+                let situation = situation(ctx);
+                let mut decision = down_all(&situation);
+                // Others do not reach this member, or it does not hear them: it is one of those that
+                // things do not settle for, and says nothing about the others.
+                let is_one = ctx.is_quiet() || situation.unreachable.contains(&ctx.me);
+                if ctx.config.doubt_oneself && is_one {
+                    decision.down = BTreeSet::from([ctx.me]);
+                }
                 self.carry_out(ctx, decision);
             }
-            Due::Decide if leads => {
-                let situation = situation();
+            Due::Decide if leads(ctx) => {
+                let situation = situation(ctx);
                 let decision = decide(&downing, &situation);
                 if decision.verdict == Verdict::AskLease {
                     let delay = lease_delay(&downing.strategy, &situation);
@@ -139,7 +148,16 @@ impl Resolver {
         let mut order: Vec<_> = decision.down.iter().copied().collect();
         order.sort_by_key(|member| *member == me);
         ctx.tell(Notice::Decided(decision));
-        down(ctx, order);
+        down(ctx, order.iter().copied());
+        // Whoever ends with this member learns it from the member itself: rumours die with those who
+        // would spread them.
+        if order.last() == Some(&me) {
+            let unreachable = ctx.scope().unreachable(ctx.gossip.state());
+            order.retain(|member| *member != me && !unreachable.contains(member));
+            for member in order {
+                ctx.send(member, Message::Down { member });
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use membership_gossip::protocol::{Command, Termination};
 use membership_gossip::{Config, Preset};
 
-use crate::net::{Net, secs};
+use crate::net::{Expect as _, Net, secs};
 
 fn presets() -> [Config; 2] {
     [Preset::Lan, Preset::Akka].map(Config::preset)

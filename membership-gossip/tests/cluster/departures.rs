@@ -8,7 +8,7 @@ use membership_gossip::downing::{Downing, Strategy, Verdict};
 use membership_gossip::protocol::{Command, Notice, Termination};
 use membership_gossip::state::{MemberStatus, Profile};
 
-use crate::net::{Net, NodeId, endpoint, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
 
 fn cluster(n: usize) -> Net {
     Net::cluster(5, n, &Config::default())
@@ -271,8 +271,9 @@ fn data_centres_lead_and_agree_by_themselves() {
         net.status(5, node) == Some(MemberStatus::Up)
     });
     net.heal();
-    net.run_until(secs(60), Net::is_agreed);
-    assert!(net.view(0).unreachable_data_centres().is_empty());
+    net.run_until(secs(60), |net| {
+        net.is_agreed() && net.view(0).unreachable_data_centres().is_empty()
+    });
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 mod basics;
 mod campaign;
-mod checks;
 mod departures;
 mod net;
 mod planted;
+mod slow;
 mod specification;

@@ -12,7 +12,7 @@ use membership_gossip::protocol::{
 use membership_gossip::state::{Gossip, MemberStatus, Profile, State};
 
 use super::{akka, cluster};
-use crate::net::{Net, NodeId, secs};
+use crate::net::{Expect as _, Net, NodeId, secs};
 
 /// Hands a message of a member to another one, and returns what that one sends at once.
 fn tell(net: &mut Net, to: NodeId, from: NodeId, body: Message, waited: Duration) -> Vec<Message> {

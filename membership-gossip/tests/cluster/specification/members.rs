@@ -9,7 +9,7 @@ use membership_gossip::protocol::{Command, Detector, Input, Termination};
 use membership_gossip::state::{MemberStatus, Profile, State};
 
 use super::{akka, cluster};
-use crate::net::{Net, endpoint, secs};
+use crate::net::{Expect as _, Net, endpoint, secs};
 
 #[test]
 fn s01_a_member_is_host_port_and_uid() {

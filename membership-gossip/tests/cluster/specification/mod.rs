@@ -6,7 +6,7 @@ mod members;
 
 use membership_gossip::{Config, Preset};
 
-use crate::net::Net;
+use crate::net::{Expect as _, Net};
 
 fn akka() -> Config {
     Config::preset(Preset::Akka)

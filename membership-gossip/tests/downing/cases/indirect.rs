@@ -44,6 +44,13 @@ fn who_is_connected_indirectly() {
             "de",
         ),
         ("one broken link, the subject has not", "de", "abcd", ""),
+        ("one that several do not reach", "ae be de", "abcde", "e"),
+        (
+            "two groups and a bridge",
+            "ac ad bc bd ca cb da db",
+            "abcde",
+            "abcd",
+        ),
         ("a chain of those that are gone", "ab bc", "", ""),
         (
             "an observer that all others flag is not believed",
