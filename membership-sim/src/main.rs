@@ -64,6 +64,8 @@ enum Sim {
     /// The costs of a cluster without faults: messages, table operations, and the speed of the
     /// simulation
     Steady(experiments::steady::Steady),
+    /// Members without a store beside others: a start of all, one crash, quiet, slow members
+    Storeless(experiments::storeless::Storeless),
     /// Runs the experiments and writes docs/measurements.md
     Measurements(measurements::Measurements),
 }
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Sim::Restart(command) => command.common.print(command.report()),
         Sim::Bootstrap(command) => command.common.print(command.report()),
         Sim::Steady(command) => command.common.print(command.report()),
+        Sim::Storeless(command) => command.common.print(command.report()),
         Sim::Measurements(command) => command.run(),
     }
 }

@@ -30,6 +30,7 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     ("Everybody loses power", "restart"),
     ("Everybody starts at once", "bootstrap"),
     ("Nothing happens", "steady"),
+    ("Without a store", "storeless"),
 ];
 
 /// Experiments that run a sample unless they get `--full`.

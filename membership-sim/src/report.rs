@@ -181,6 +181,13 @@ impl Report {
         }
     }
 
+    /// Adds another report behind this one.
+    pub fn append(&mut self, more: Self) {
+        self.tables.extend(more.tables);
+        self.notes.extend(more.notes);
+        self.missed.extend(more.missed);
+    }
+
     /// The report as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::new();

@@ -9,6 +9,7 @@
 )]
 
 mod floors;
+mod gossip;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -51,6 +52,9 @@ pub struct Campaign {
     /// One silo writes the changes of many: an experiment
     #[arg(long)]
     scribe: bool,
+    /// Members without a store: the rules G1 to G17, in as long as their faults take
+    #[arg(long, conflicts_with_all = ["daily", "hostile", "scribe", "minutes"])]
+    gossip: bool,
     /// The number of threads; each runs one cluster at a time. Default: one for each core
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=report::MOST_JOBS))]
     jobs: Option<u16>,
@@ -100,6 +104,9 @@ impl Sum {
 
 impl Campaign {
     pub fn run(&self) -> ExitCode {
+        if self.gossip {
+            return gossip::run(self.seeds.clone(), self.silos.into(), self.jobs);
+        }
         let began = Instant::now();
         let mut sum = Sum::default();
         if self.daily {
@@ -230,6 +237,7 @@ mod tests {
             silos: 5,
             hostile: false,
             scribe: false,
+            gossip: false,
             minutes: 1,
             jobs: Some(3),
         };

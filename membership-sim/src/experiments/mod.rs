@@ -11,6 +11,7 @@ pub mod rolling;
 pub mod skew;
 pub mod split;
 pub mod steady;
+pub mod storeless;
 pub mod wipe;
 
 use std::collections::BTreeSet;
