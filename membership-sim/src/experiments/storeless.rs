@@ -45,6 +45,7 @@ impl Storeless {
             systems: systems.clone(),
             ghosts: None,
             phases: None,
+            variants: Vec::new(),
             full: false,
         };
         let crash = Crash {
