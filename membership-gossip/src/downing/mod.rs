@@ -159,6 +159,7 @@ impl Downing {
             pair("strategy", format!("{:?}", self.strategy)),
             pair("stable_after", format!("{:?}", self.stable_after)),
             pair("down_all_when_unstable", format!("{unstable:?}")),
+            pair("every_flag_counts", self.every_flag_counts.to_string()),
             pair(
                 "most_indirect_per_mille",
                 self.most_indirect_per_mille.to_string(),

@@ -63,7 +63,13 @@ impl Protocol {
         self.ctx.now = now;
         std::mem::swap(&mut self.ctx.out, effects);
         self.notice_pause(&input);
+        let me = self.ctx.me;
         self.take(input);
+        if self.ctx.me != me {
+            // What was watched, and heard, was so in an earlier life, in a cluster that never began.
+            self.heartbeats = Heartbeats::default();
+            self.observer = Observer::default();
+        }
         // A timer that is due again at once waits for the next wake-up.
         let mut fired = BTreeSet::new();
         while let Some(timer) = self.ctx.timers.pop_due(now.mono) {
