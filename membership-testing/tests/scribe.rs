@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use membership_core::hooks::{self, ProtocolVariant};
 use membership_core::protocol::{Destination, Effect, Input, Message, OwnChange, Protocol, Setup};
-use membership_core::{ClusterView, IntentId, MonoTime, Now, SiloAddress, SiloStatus};
-use membership_testing::{Cluster, Machine, ProcessId};
+use membership_core::{IntentId, Now, SiloAddress, SiloStatus};
+use membership_testing::{Altered, Cluster, Machine, ProcessId};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -112,47 +112,20 @@ fn whole_clusters_start_at_once_without_anybody_active() {
     assert_eq!(cluster.running().len(), SILOS);
 }
 
-/// A silo that sends newcomers all rows but one.
-struct Liar {
-    protocol: Protocol,
-    lies: Rc<Cell<u32>>,
-}
-
-impl Machine for Liar {
-    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
-        let begin = effects.len();
-        self.protocol.handle(now, input, effects);
-        for effect in &mut effects[begin..] {
-            if let Effect::Send { body, .. } = effect
-                && let Message::Rows { .. } = **body
+/// Takes one row out of what a silo sends newcomers; counts how often.
+fn lie(effects: &mut [Effect], lies: &Cell<u32>) {
+    for effect in effects {
+        if let Effect::Send { body, .. } = effect
+            && let Message::Rows { .. } = **body
+        {
+            let mut told = (**body).clone();
+            if let Message::Rows { rows, .. } = &mut told
+                && rows.pop().is_some()
             {
-                let mut told = (**body).clone();
-                if let Message::Rows { rows, .. } = &mut told
-                    && rows.pop().is_some()
-                {
-                    self.lies.set(self.lies.get() + 1);
-                }
-                *body = Arc::new(told);
+                lies.set(lies.get() + 1);
             }
+            *body = Arc::new(told);
         }
-    }
-    fn next_wakeup(&self) -> Option<MonoTime> {
-        self.protocol.next_wakeup()
-    }
-    fn me(&self) -> Option<SiloAddress> {
-        self.protocol.me()
-    }
-    fn status(&self) -> SiloStatus {
-        self.protocol.status()
-    }
-    fn view(&self) -> Option<&ClusterView> {
-        self.protocol.view()
-    }
-    fn confirmed_view(&self) -> Option<&ClusterView> {
-        self.protocol.confirmed_view()
-    }
-    fn is_suspended(&self) -> bool {
-        self.protocol.is_suspended()
     }
 }
 
@@ -171,7 +144,14 @@ fn newcomers_take_no_rows_that_the_table_does_not_have() {
             let protocol = hooks::protocol(setup, variant);
             if number % every == 0 {
                 let lies = told.clone();
-                Box::new(Liar { protocol, lies })
+                Box::new(Altered::new(
+                    protocol,
+                    move |protocol, now, input, effects| {
+                        let begin = effects.len();
+                        protocol.handle(now, input, effects);
+                        lie(&mut effects[begin..], &lies);
+                    },
+                ))
             } else {
                 Box::new(protocol)
             }
@@ -216,18 +196,17 @@ fn a_mass_start_reads_few_rows_and_one_that_lasts_reads_none() {
 /// A silo that asks all others to write its activation, and says that it has met everybody. Whoever
 /// has not dialled it has told it no word.
 struct Pretender {
-    protocol: Protocol,
     words: BTreeMap<SiloAddress, u64>,
     said: Rc<Cell<u32>>,
 }
 
 impl Pretender {
-    fn pretend(&self, effects: &mut Vec<Effect>) {
+    fn pretend(&self, protocol: &Protocol, effects: &mut Vec<Effect>) {
         let header = effects.iter().find_map(|effect| match effect {
             Effect::Send { header, .. } => Some(header.clone()),
             _ => None,
         });
-        let (Some(header), Some(view)) = (header, self.protocol.view()) else {
+        let (Some(header), Some(view)) = (header, protocol.view()) else {
             return;
         };
         let others = view.members().map(|e| e.address);
@@ -250,38 +229,26 @@ impl Pretender {
     }
 }
 
-impl Machine for Pretender {
-    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+impl Pretender {
+    fn handle(
+        &mut self,
+        protocol: &mut Protocol,
+        now: Now,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) {
         if let Input::Message { header, body, .. } = &input
             && let Message::Vouch { word, .. } = **body
         {
             self.words.insert(header.from, word);
         }
         let begin = effects.len();
-        self.protocol.handle(now, input, effects);
-        if self.protocol.status() == SiloStatus::Joining {
+        protocol.handle(now, input, effects);
+        if protocol.status() == SiloStatus::Joining {
             let mut own = effects.split_off(begin);
-            self.pretend(&mut own);
+            self.pretend(protocol, &mut own);
             effects.append(&mut own);
         }
-    }
-    fn next_wakeup(&self) -> Option<MonoTime> {
-        self.protocol.next_wakeup()
-    }
-    fn me(&self) -> Option<SiloAddress> {
-        self.protocol.me()
-    }
-    fn status(&self) -> SiloStatus {
-        self.protocol.status()
-    }
-    fn view(&self) -> Option<&ClusterView> {
-        self.protocol.view()
-    }
-    fn confirmed_view(&self) -> Option<&ClusterView> {
-        self.protocol.confirmed_view()
-    }
-    fn is_suspended(&self) -> bool {
-        self.protocol.is_suspended()
     }
 }
 
@@ -300,11 +267,17 @@ fn nobody_becomes_active_by_saying_that_it_met_everybody() {
                 scribe: true,
                 ..ProtocolVariant::STANDARD
             };
-            Box::new(Pretender {
-                protocol: hooks::protocol(setup, variant),
+            let mut pretender = Pretender {
                 words: BTreeMap::new(),
                 said: told.clone(),
-            })
+            };
+            let protocol = hooks::protocol(setup, variant);
+            Box::new(Altered::new(
+                protocol,
+                move |protocol, now, input, effects| {
+                    pretender.handle(protocol, now, input, effects);
+                },
+            ))
         };
         let mut cluster = Cluster::builder()
             .seed(seed)

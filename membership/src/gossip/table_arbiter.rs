@@ -17,7 +17,7 @@ use membership_core::{
     MembershipEntry, MembershipTable, SharedSettings, SiloAddress, SiloStatus, Snapshot, TableId,
     WallTime,
 };
-use membership_gossip::downing::Claim;
+use membership_gossip::downing::{Claim, Grants};
 
 use super::arbiter::{Arbiter, ArbiterError};
 use crate::admin::{Admin, ChangeError, Runtime, TokioRuntime};
@@ -133,10 +133,7 @@ fn place(claim: &Claim) -> SiloAddress {
 struct Lease {
     /// The claim that got it last.
     name: String,
-    /// Who was downed: of each endpoint the newest.
-    downed: BTreeMap<SocketAddr, u64>,
-    /// The side that got it last.
-    side: BTreeSet<SiloAddress>,
+    grants: Grants,
 }
 
 /// The names of what the row says.
@@ -156,30 +153,19 @@ impl Lease {
         let downed = list(DOWNED)?;
         Ok(Self {
             name: text(NAME)?.clone(),
-            downed: downed.iter().map(|d| (d.endpoint(), d.epoch())).collect(),
-            side: list(SIDE)?,
+            grants: Grants {
+                downed: downed.iter().map(|d| (d.endpoint(), d.epoch())).collect(),
+                side: list(SIDE)?,
+            },
         })
     }
 
     /// The row after this claim, if the claim follows it.
-    fn followed_by(mut self, claim: &Claim, name: &str) -> Result<Self, Refused> {
-        let is_of_the_last = self.side.contains(&claim.by);
-        let follows = self.downed.iter().all(|(endpoint, epoch)| {
-            let downed = SiloAddress::at(*endpoint, *epoch);
-            claim.knows_gone(&downed) || (is_of_the_last && claim.down.contains(&downed))
-        });
-        // Its own incarnation, or one that it replaced, is not among them: it would not be gone.
-        let own = self.downed.get(&claim.by.endpoint());
-        if !follows || own.is_some_and(|epoch| *epoch >= claim.by.epoch()) {
-            return Err(Refused);
-        }
-        for downed in &claim.down {
-            let epoch = self.downed.entry(downed.endpoint()).or_default();
-            *epoch = downed.epoch().max(*epoch);
-        }
-        name.clone_into(&mut self.name);
-        self.side = claim.side();
-        Ok(self)
+    fn followed_by(self, claim: &Claim, name: &str) -> Result<Self, Refused> {
+        Ok(Self {
+            name: name.to_owned(),
+            grants: self.grants.followed_by(claim).ok_or(Refused)?,
+        })
     }
 
     fn request(
@@ -195,6 +181,7 @@ impl Lease {
             all.join(" ")
         };
         let mut downed = self
+            .grants
             .downed
             .iter()
             .map(|(at, epoch)| SiloAddress::at(*at, *epoch));
@@ -204,7 +191,10 @@ impl Lease {
         row.info.metadata = BTreeMap::from([
             (NAME.to_owned(), self.name),
             (DOWNED.to_owned(), listed(&mut downed)),
-            (SIDE.to_owned(), listed(&mut self.side.iter().copied())),
+            (
+                SIDE.to_owned(),
+                listed(&mut self.grants.side.iter().copied()),
+            ),
         ]);
         let (insert, update) = if exists {
             (None, Some(row))
