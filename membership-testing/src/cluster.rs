@@ -268,7 +268,10 @@ impl Cluster {
     fn count_judged(&mut self) {
         for check in &self.checks {
             match check.invariant() {
-                "P6" => self.stats.outage_commits = check.judged(),
+                "P6" => {
+                    self.stats.outage_commits = check.judged();
+                    self.stats.outage_runs = check.judged().min(1);
+                }
                 "P10" => self.stats.deaths_judged = check.judged(),
                 "P11" => self.stats.splits_judged = check.judged(),
                 "P12" => self.stats.majorities_judged = check.judged(),

@@ -99,6 +99,9 @@ pub struct Stats {
     /// Commits that invariant P6 judged: during or shortly after an outage that affected all silos
     /// alike, without other faults.
     pub outage_commits: u64,
+    /// Runs in which it judged any: most have no such outage, and a run that has one has up to
+    /// hundreds of such commits.
+    pub outage_runs: u64,
     /// Deaths that invariant P10 judged.
     pub deaths_judged: u64,
     /// Partitions in which invariant P11 judged a death while there was a larger side.
@@ -121,7 +124,7 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 53] {
+    fn fields(&mut self) -> [&mut u64; 54] {
         [
             &mut self.forged,
             &mut self.strange,
@@ -170,6 +173,7 @@ impl Stats {
             &mut self.clock_drifts,
             &mut self.clocks_set_back,
             &mut self.outage_commits,
+            &mut self.outage_runs,
             &mut self.deaths_judged,
             &mut self.splits_judged,
             &mut self.majorities_judged,

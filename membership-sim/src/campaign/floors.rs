@@ -99,7 +99,9 @@ const FLOORS: &[Floor] = &[
     floor("wipes", |s| s.wipes, 50),
     floor("restores", |s| s.restores, 50),
     floor("rollbacks", |s| s.rollbacks, 50),
-    floor("commits judged by P6", |s| s.outage_commits, 100),
+    // Not the commits: a tenth of the runs have all of them, between one and hundreds each, so that
+    // their sum says little about sixty runs.
+    floor("runs in which P6 judged commits", |s| s.outage_runs, 5),
     // Of two silos neither can be outvoted: the other one is the only witness.
     among(3, "deaths judged by P10", |s| s.deaths_judged, 1_000),
     among(3, "splits judged by P11", |s| s.splits_judged, 4),
