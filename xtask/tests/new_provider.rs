@@ -45,6 +45,20 @@ fn fill(crate_folder: &Path, scheme: &str, file: &str) {
         ),
     )
     .unwrap();
+    let manifest = fs::read_to_string(crate_folder.join("Cargo.toml")).unwrap();
+    let tokio = manifest
+        .lines()
+        .find(|line| line.starts_with("tokio = "))
+        .unwrap()
+        .replace("\"macros\", \"rt-multi-thread\"", "\"time\"");
+    fs::write(
+        crate_folder.join("Cargo.toml"),
+        manifest.replace(
+            "\n[dependencies]\n",
+            &format!("\n[dependencies]\n{tokio}\n"),
+        ),
+    )
+    .unwrap();
     let suite = fs::read_to_string(fixtures.join("conformance.rs")).unwrap();
     let mut suite = suite
         .replace("PROVIDER", &scheme.replace('-', "_"))
