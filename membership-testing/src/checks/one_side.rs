@@ -47,9 +47,18 @@ fn side(silo: &SiloAddress, split: &Split, truth: &GroundTruth) -> Option<Side> 
 }
 
 /// How many silos of a side run that count in majorities: the Active ones, and where at most two
-/// silos are Active, the Joining ones.
+/// silos are Active that are certainly not stale, the Joining ones.
 fn running(of: Side, table: &Snapshot, split: &Split, truth: &GroundTruth) -> usize {
-    let few = active(table).count() <= 2;
+    let is_new = |silo: &SiloAddress| {
+        let since = truth.ago(truth.shortest_staleness());
+        truth
+            .owner(silo)
+            .is_some_and(|record| record.started > since)
+    };
+    let few = active(table)
+        .filter(|e| is_new(&e.address) || truth.certainly_fresh(&e.address, truth.now))
+        .count()
+        <= 2;
     let counts = |e: &&MembershipEntry| {
         e.status == SiloStatus::Active || (few && e.status == SiloStatus::Joining)
     };

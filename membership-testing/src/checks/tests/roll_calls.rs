@@ -272,6 +272,43 @@ fn p13_judges_a_third_side_by_its_own_silos() {
     assert_eq!(third_side(5..6), Ok(()));
 }
 
+#[test]
+fn p13_counts_joining_silos_where_few_are_not_stale() {
+    // A silo of the first side dies by the second one, of which one silo pauses then. Two silos join
+    // on the third side, where one is Active.
+    let third_side = |pause: fn(&mut Stage)| {
+        let (mut stage, mut check) = (split(5), OneSide::default());
+        let change = |stage: &mut Stage, silos: &[usize], side| {
+            let group = &mut stage.truth.split.as_mut().unwrap().group;
+            group.extend(silos.iter().map(|n| (*n, side)));
+        };
+        change(&mut stage, &[0, 1, 2], 1);
+        change(&mut stage, &[3], 0);
+        change(&mut stage, &[4], 2);
+        stage
+            .commits(&mut check, vec![], voted(3, &[0, 1]))
+            .unwrap();
+        let joining = vec![entry(4, SiloStatus::Joining)];
+        stage.commits(&mut check, vec![], joining).unwrap();
+        pause(&mut stage);
+        // Silo 0 writes all deaths.
+        change(&mut stage, &[0], 2);
+        stage.commits(&mut check, vec![], voted(1, &[0, 4]))
+    };
+    third_side(|_| {}).unwrap_err();
+    let paused = |stage: &mut Stage| stage.truth.records[2].paused.set(true, NOON - S(50));
+    third_side(paused).unwrap_err();
+    let stale = |stage: &mut Stage| {
+        stage.truth.records[2].paused.set(true, NOON - S(50));
+        let long_ago = NOON - stage.truth.shortest_staleness() - S(5);
+        stage
+            .truth
+            .heartbeats
+            .insert(silo(2), [Some(long_ago), None, None]);
+    };
+    assert_eq!(third_side(stale), Ok(()));
+}
+
 /// Four silos and one that joins. One of the four is isolated; `deaf` silos never write a death.
 fn join_beside_an_isolated_silo(deaf: bool) -> Cluster {
     let mut cluster = Cluster::builder()
