@@ -46,9 +46,11 @@ pub async fn three(kind: Kind) -> ServerSet {
     ServerSet::start(kind, 3, None).await.unwrap()
 }
 
-/// A master of Redis, a replica, and a sentinel in a hurry.
+/// A master of Redis, a replica, and three sentinels in a hurry.
 pub async fn watched() -> Watched {
-    Watched::start(Kind::Redis, Duration::from_secs(5)).await
+    let mut watched = Watched::start(Kind::Redis, Duration::from_secs(5)).await;
+    watched.add_sentinels(2).await;
+    watched
 }
 
 /// A primary of PostgreSQL with a synchronous standby.
