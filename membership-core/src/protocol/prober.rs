@@ -21,6 +21,8 @@ use crate::{Evidence, MonoTime, SiloAddress, Suspicion, SuspicionReason, WallTim
 pub(crate) const MAX_SUPPRESSED: u32 = 3;
 /// The shortest period between probes of one silo, when few silos are probed.
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
+/// Within which time new targets are probed first while most silos join.
+const WHILE_MANY_JOIN: Duration = Duration::from_millis(250);
 /// How many unanswered probes of one silo are remembered, so that a late answer is recognized.
 const MAX_LATE: usize = 8;
 
@@ -127,13 +129,17 @@ impl Prober {
                 self.others.insert(silo, peer);
             }
         }
-        let period = period(ctx, targets.len());
+        let mut spread = period(ctx, targets.len());
+        if ctx.variant.scribe && ctx.members.joining.len() > ctx.members.active.len() {
+            // An Active silo that is gone holds all Joining ones up.
+            spread = spread.min(WHILE_MANY_JOIN);
+        }
         for silo in targets {
             let is_alive = ctx.members.alive.binary_search(silo).is_ok();
             if is_alive && !self.targets.contains_key(silo) {
                 let peer = self.others.remove(silo).unwrap_or_default();
                 self.targets.insert(*silo, peer);
-                let delay = ctx.jitter(period);
+                let delay = ctx.jitter(spread);
                 ctx.set_timer(Timer::Probe(*silo), delay);
             }
         }

@@ -10,6 +10,8 @@ use crate::SiloAddress;
 const MAX_ACCUSED_TARGETS: usize = 10;
 /// How many silos share the probing of each stale row.
 const STALE_SHARE: usize = 4;
+/// Up to so many Active silos also probe each other by rings of their own while most silos join.
+const MAX_WATCHED: usize = 256;
 /// Maximum number of stale rows that a silo probes at a time. A roll call names all stale rows, so the
 /// others need no probes of their own to leave; those that do not leave come next.
 const MAX_STALE_TARGETS: usize = 10;
@@ -34,6 +36,18 @@ impl Protocol {
                 },
             );
             targets.extend(self.successors.silos());
+            let active = &ctx.members.active;
+            if ctx.variant.scribe && ctx.members.joining.len() > active.len() {
+                // Most of the ring successors do not vote, and an Active silo that is gone holds all
+                // Joining ones up.
+                if active.len() <= MAX_WATCHED {
+                    targets.extend(rings::successors(&ctx.me, active, silos));
+                } else if let Some(oldest) = ctx.leader().filter(|s| *s != ctx.me)
+                    && rings::is_my_share(&ctx.me, &oldest, active, STALE_SHARE)
+                {
+                    targets.insert(oldest);
+                }
+            }
             let votes = |s: &SiloAddress| ctx.confirmed_entry(s).map_or(&[][..], |e| &e.suspicions);
             let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
             targets.extend(

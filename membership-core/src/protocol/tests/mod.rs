@@ -16,6 +16,7 @@ mod reach;
 mod roll_call;
 mod settings;
 mod standoff;
+mod targets;
 mod voter;
 mod vouching;
 mod writer;
