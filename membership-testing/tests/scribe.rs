@@ -11,7 +11,7 @@ use std::time::Duration;
 use membership_core::hooks::{self, ProtocolVariant};
 use membership_core::protocol::{Destination, Effect, Input, Message, OwnChange, Protocol, Setup};
 use membership_core::{IntentId, Now, SiloAddress, SiloStatus};
-use membership_testing::{Altered, Cluster, Machine, ProcessId};
+use membership_testing::{Altered, Cluster, Machine, ProcessId, Stats, TableTraffic};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -110,6 +110,76 @@ fn whole_clusters_start_at_once_without_anybody_active() {
     cluster.start(SILOS);
     cluster.run_until_agreed(S(60)).unwrap();
     assert_eq!(cluster.running().len(), SILOS);
+}
+
+/// What a table has borne, in several runs.
+#[derive(Debug, Default)]
+struct Load {
+    commits: u64,
+    conflicts: u64,
+    rows_read: u64,
+}
+
+impl Load {
+    /// Counts until all agree.
+    fn count(&mut self, cluster: &mut Cluster, at_most: Duration, before: (Stats, TableTraffic)) {
+        cluster.run_until_agreed(at_most).unwrap();
+        let stats = cluster.stats();
+        self.commits += stats.commits - before.0.commits;
+        self.conflicts += stats.conflicts - before.0.conflicts;
+        self.rows_read += cluster.table_traffic().since(&before.1).rows_read;
+    }
+}
+
+#[test]
+fn a_whole_cluster_starts_again_with_few_commits_and_reads() {
+    const RUNS: u64 = 5;
+    let mut load = Load::default();
+    for seed in 0..RUNS {
+        let mut cluster = start(seed, 0);
+        cluster.run_until_agreed(S(20)).unwrap();
+        let all = cluster.running();
+        for silo in &all {
+            cluster.kill(*silo);
+        }
+        cluster.run_for(S(5)).unwrap();
+        let before = (*cluster.stats(), cluster.table_traffic());
+        // In another order than at first.
+        for i in 0..SILOS {
+            cluster.restart(all[i * 37 % SILOS]);
+            cluster.run_for(MS(8)).unwrap();
+        }
+        load.count(&mut cluster, S(5), before);
+        assert_eq!(cluster.running().len(), SILOS);
+        assert_eq!(cluster.stats().voted_out_alive, 0);
+    }
+    let silos = RUNS * SILOS as u64;
+    assert!(
+        load.commits <= RUNS * 30 && load.conflicts <= silos / 10 && load.rows_read <= 3 * silos,
+        "{load:?} in {RUNS} runs of {SILOS} silos"
+    );
+}
+
+#[test]
+fn the_silos_of_a_scribe_that_dies_ask_another_one() {
+    const RUNS: u64 = 5;
+    let mut load = Load::default();
+    for seed in 0..RUNS {
+        let mut cluster = start(seed, 0);
+        let before = (*cluster.stats(), cluster.table_traffic());
+        let half = |c: &Cluster| c.table().is_some_and(|t| t.rows.len() >= SILOS / 2);
+        assert!(cluster.run_until(S(10), half).unwrap());
+        let last = cluster.table().unwrap().version_row.recent.last().cloned();
+        let scribe = cluster.truth().owners[&last.unwrap().committer.unwrap()];
+        cluster.kill(scribe);
+        load.count(&mut cluster, S(6), before);
+        assert_eq!(cluster.running().len(), SILOS - 1, "seed {seed}");
+    }
+    let tried = load.commits + load.conflicts;
+    assert!(
+        tried <= 3 * load.commits + RUNS * SILOS as u64 / 10 && load.conflicts <= RUNS * 12,
+        "{load:?} in {RUNS} runs of {SILOS} silos"
+    );
 }
 
 /// Takes one row out of what a silo sends newcomers; counts how often.

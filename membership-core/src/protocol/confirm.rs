@@ -3,6 +3,7 @@
 //! writes for many, hundreds of views follow each other within seconds, and a read of all rows by
 //! everybody would grow with the square of the cluster.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::fetch::{self, Next, Part};
@@ -18,21 +19,16 @@ use crate::{ReadAnswer, Recency, RowRead, SiloAddress, SiloStatus, Snapshot};
 
 /// How long this silo waits for the news that the table has shown, and then for each that it asks.
 const NEWS: Duration = Duration::from_millis(100);
-/// How often it waits, and how often it looks again when the news has overtaken what it saw, before it
-/// reads the rows.
-const WAITS: u32 = 4;
+/// How often it waits before it reads the rows in any case.
+const WAITS: u32 = 10;
+/// How often it looks again when the news has overtaken what it saw, before it reads the rows.
+const OVERTAKEN: u32 = 16;
 
 impl Protocol {
     /// Looks at the table: at the version row where that is enough, otherwise at all rows. `barrier` is
     /// for the latter.
     pub(super) fn look_at_the_table(&mut self, barrier: bool) {
-        let ctx = &self.ctx;
-        let is_enough = ctx.variant.scribe
-            && ctx.base.is_some()
-            && ctx.table.state == TableState::Available
-            && ctx.table.doubted.is_none()
-            && !ctx.suspended;
-        if is_enough {
+        if self.row_is_enough() {
             self.writer.want_row();
         } else {
             self.writer.want_read(barrier);
@@ -45,13 +41,36 @@ impl Protocol {
         let barrier = self.ctx.is_announced();
         if self.ctx.is_active() && self.ctx.members.active.len() > FEW {
             self.look_at_the_table(barrier);
+        } else if self.ctx.members.alive.len() > FEW {
+            self.read_heartbeats(barrier);
         } else {
             self.writer.want_read(barrier);
         }
     }
 
+    /// Reads the heartbeats. The rows come from others first, if they have changed: all silos may read
+    /// at about the same time.
+    pub(super) fn read_heartbeats(&mut self, barrier: bool) {
+        if self.row_is_enough() {
+            self.wants_heartbeats = true;
+            self.writer.want_row();
+        } else {
+            self.writer.want_read(barrier);
+        }
+    }
+
+    fn row_is_enough(&self) -> bool {
+        let ctx = &self.ctx;
+        ctx.variant.scribe
+            && ctx.base.is_some()
+            && ctx.table.state == TableState::Available
+            && ctx.table.doubted.is_none()
+            && !ctx.suspended
+    }
+
     /// Handles the version row, as the table has it.
     pub(super) fn on_shown(&mut self, sent: crate::MonoTime, read: RowRead) {
+        self.row_is_in = read.row.is_some();
         let lives = |row: &crate::Row| row.entry().is_none_or(|e| e.status != SiloStatus::Dead);
         let is_gone =
             self.ctx.status != SiloStatus::Created && !read.row.as_ref().is_some_and(lives);
@@ -63,9 +82,7 @@ impl Protocol {
         }
         let newest_at = (self.ctx.reads == Recency::Linearizable).then_some(sent);
         let Some(base) = self.ctx.base.clone() else {
-            let next = self.fetch.on_shown(&mut self.ctx, &shown);
-            self.ctx.kept.shown = Some(shown);
-            return self.fetches(next);
+            return self.fetch_what_is_shown(shown);
         };
         if shown.row.table_id != base.table_id() || shown.version() < base.version() {
             return self.writer.want_read(true);
@@ -95,12 +112,57 @@ impl Protocol {
             }
             // Another silo has told something else, or nobody knows all rows.
             None if is_told || shown.row.content_hash().is_none() => self.writer.want_read(true),
+            None if self.fetches_rows() => self.fetch_what_is_shown(shown),
             None if shown.version() < self.ctx.version() => self.overtaken(),
             None => {
                 self.ctx.kept.shown = Some(shown);
                 self.ctx.set_timer(Timer::Fetch, NEWS);
             }
         }
+    }
+
+    /// Whether this silo gets what the table has shown as a newcomer does: its row is not in the table,
+    /// and nobody sends it news.
+    pub(super) fn fetches_rows(&self) -> bool {
+        self.ctx.base.is_none() || (self.ctx.status == SiloStatus::Created && !self.row_is_in)
+    }
+
+    fn fetch_what_is_shown(&mut self, shown: Shown) {
+        let known = self.ctx.base.as_ref().map(crate::ClusterView::snapshot);
+        let known = known.cloned();
+        let next = self.fetch.on_shown(&mut self.ctx, &shown, known.as_ref());
+        self.ctx.kept.shown = Some(shown);
+        self.fetches(next);
+    }
+
+    /// The machine at this endpoint refuses connections, or has closed one; or another process there
+    /// answers to this question.
+    pub(super) fn on_gone(&mut self, endpoint: SocketAddr, nonce: Option<u64>) -> bool {
+        if !self.ctx.variant.scribe {
+            return false;
+        }
+        let mut asked = false;
+        if let Some(shown) = self.ctx.kept.shown.clone()
+            && self.fetch.asks(endpoint, nonce)
+            && self.fetches_rows()
+        {
+            asked = true;
+            let next = self.fetch.on_gone(&mut self.ctx, &shown);
+            self.fetches(next);
+        }
+        if nonce.is_none()
+            && let Some(silo) = self.asked_for_news.take_if(|s| s.endpoint() == endpoint)
+        {
+            self.writer.is_gone(&self.ctx, silo);
+            if self.ctx.timers.is_set(Timer::Fetch) {
+                self.on_fetch_timer();
+            }
+        }
+        match nonce {
+            Some(nonce) => asked |= self.writer.on_not_me(&mut self.ctx, endpoint, nonce),
+            None => self.writer.on_gone(&mut self.ctx, endpoint),
+        }
+        asked
     }
 
     /// Takes a view whose rows are those of the version row that the table has shown.
@@ -116,7 +178,10 @@ impl Protocol {
 
     fn looked(&mut self, sent: crate::MonoTime) {
         self.ctx.contacted(sent);
-        self.waited = 0;
+        (self.waited, self.overtaken) = (0, 0);
+        if std::mem::take(&mut self.wants_heartbeats) {
+            self.writer.want_read(false);
+        }
         self.ended_a_look();
         if !self.ctx.timers.is_set(Timer::Refresh) {
             self.arm_refresh();
@@ -143,9 +208,9 @@ impl Protocol {
     }
 
     fn overtaken(&mut self) {
-        self.waited += 1;
-        if self.waited > WAITS {
-            self.waited = 0;
+        self.overtaken += 1;
+        if self.overtaken > OVERTAKEN {
+            self.overtaken = 0;
             self.writer.want_read(true);
         } else {
             self.writer.want_row();
@@ -156,18 +221,24 @@ impl Protocol {
         let Some(shown) = self.ctx.kept.shown.clone() else {
             return;
         };
-        if self.ctx.base.is_none() {
+        if self.fetches_rows() {
             let next = self.fetch.on_timer(&mut self.ctx, &shown);
             return self.fetches(next);
         }
         self.waited += 1;
-        let Some(silo) = self.who_may_know(&shown).filter(|_| self.waited <= WAITS) else {
+        // Whoever made it may have died before anybody else knew it. Then few read the rows, and answer
+        // those that have asked them.
+        let reads = self.waited > WAITS
+            || (self.waited > 1 && fetch::is_a_reader(&mut self.ctx, &shown, self.waited));
+        let Some(silo) = self.who_may_know(&shown).filter(|_| !reads) else {
             self.waited = 0;
+            self.asked_for_news = None;
             self.ctx.kept.shown = None;
             return self.writer.want_read(true);
         };
         let table_id = Some(shown.row.table_id);
         let have = self.ctx.version();
+        self.asked_for_news = Some(silo);
         self.ctx.send_to(silo, Message::AskDelta { table_id, have });
         self.ctx.set_timer(Timer::Fetch, NEWS);
     }
@@ -178,8 +249,12 @@ impl Protocol {
         let ctx = &mut self.ctx;
         let writer = shown.row.recent.last().and_then(|r| r.committer);
         let writer = writer.filter(|_| self.waited == 1);
+        let courier = &self.writer;
         let is_fit = |ctx: &super::context::Ctx, silo: &SiloAddress| {
-            *silo != ctx.me && ctx.members.instance(silo).is_some() && !ctx.distrust.has(silo, now)
+            *silo != ctx.me
+                && ctx.members.instance(silo).is_some()
+                && !ctx.distrust.has(silo, now)
+                && !courier.is_avoided(now, silo)
         };
         if let Some(writer) = writer.filter(|s| is_fit(ctx, s)) {
             return Some(writer);
@@ -227,6 +302,12 @@ impl Protocol {
     }
 
     fn fetches(&mut self, next: Next) {
+        if matches!(next, Next::Read | Next::Take(_)) {
+            // Whoever is gone writes nothing, either.
+            for silo in self.fetch.gone() {
+                self.writer.is_gone(&self.ctx, silo);
+            }
+        }
         match next {
             Next::Wait => {}
             Next::Look => self.writer.want_row(),

@@ -18,6 +18,8 @@ use crate::{ClusterView, Delta, MonoTime, SiloAddress, Snapshot, TableId};
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
 /// How long after a request without an answer the table is read instead of asking again.
 const ASKED_IN_VAIN: Duration = Duration::from_secs(5);
+/// How long a question is held that this silo cannot answer yet.
+const HELD: Duration = Duration::from_secs(1);
 /// Maximum number of remembered peers; further ones wait. Forged senders must not exhaust the
 /// memory.
 const MAX_REMEMBERED: usize = 1024;
@@ -31,6 +33,9 @@ pub(crate) struct Disseminator {
     served: BTreeMap<LinkId, MonoTime>,
     /// The same for those that are no members yet.
     newcomers: BTreeMap<LinkId, MonoTime>,
+    /// Members that asked for a version that this silo does not have, where one silo writes for many: by
+    /// which link, what they have, and when.
+    held: BTreeMap<SiloAddress, (LinkId, u64, MonoTime)>,
     last_forced_read: Option<MonoTime>,
 }
 
@@ -144,6 +149,9 @@ impl Disseminator {
         let Some(view) = &ctx.base else { return };
         let delta = if table_id == Some(view.table_id()) {
             if have >= view.version() {
+                if ctx.variant.scribe && self.held.len() < MAX_REMEMBERED {
+                    self.held.insert(from, (link, have, ctx.now.mono));
+                }
                 return;
             }
             let kept = || ctx.kept.at(have);
@@ -168,6 +176,21 @@ impl Disseminator {
             }
         };
         ctx.reply(link, from, Message::Delta(Box::new(delta)));
+    }
+
+    /// The confirmed view has moved: answers those that have asked for more than this silo had.
+    pub(crate) fn on_news(&mut self, ctx: &mut Ctx, all_are_told: bool) {
+        let (now, version) = (ctx.mono(), ctx.base_version());
+        if self.held.is_empty() || ctx.suspended {
+            return;
+        }
+        let table_id = ctx.base.as_ref().map(ClusterView::table_id);
+        for (from, (link, have, at)) in std::mem::take(&mut self.held) {
+            if now.since(at) > HELD || (all_are_told && have < version) {
+                continue;
+            }
+            self.on_ask(ctx, link, from, table_id, have);
+        }
     }
 
     /// Handles a delta of a member. When it is adopted, the new view is in the context.

@@ -1,8 +1,13 @@
 //! A newcomer's first view, without reading the rows from the table: the version row comes from the
 //! table, and the rows from a member, in parts. Nobody needs to be trusted for that: the rows are
-//! taken only if they have the hash that the version row names. Whatever goes wrong, the table is read.
+//! taken only if they have the hash that the version row names. Whatever goes wrong, the table is read:
+//! by one newcomer after the other, where many find that those are gone that wrote last. The first one
+//! that has joined then answers the others.
+//!
+//! A newcomer whose first commit met a conflict fetches the changes since in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::context::Ctx;
@@ -10,7 +15,7 @@ use super::io::LinkId;
 use super::kept::Shown;
 use super::message::Message;
 use super::timers::Timer;
-use crate::{Delta, Row, Rows, SiloAddress, Snapshot};
+use crate::{Delta, Row, Rows, SiloAddress, SiloStatus, Snapshot};
 
 /// How long a part of the answer may take; then somebody else is asked.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -20,6 +25,13 @@ const SOON: Duration = Duration::from_millis(30);
 const TRIES: u32 = 6;
 /// A table with so few rows is read: that costs no more.
 const FEW: u64 = 3;
+/// How often a silo may leave a question unanswered before it counts as gone.
+const UNANSWERED: u32 = 2;
+/// The shortest time between two looks at the version row while nobody is there who could be asked, and
+/// how much longer it may be.
+const LOOK: Duration = Duration::from_millis(100);
+/// After so many looks twice as many newcomers read the table as before.
+const DOUBLES: u32 = 2;
 /// How many others a silo names that does not send the rows itself.
 const NAMED: usize = 4;
 
@@ -42,6 +54,14 @@ pub(crate) struct Fetch {
     /// Whom to ask next.
     others: Vec<SiloAddress>,
     tries: u32,
+    /// How many questions each silo has left unanswered, or [`UNANSWERED`] if it is gone.
+    silent: BTreeMap<SiloAddress, u32>,
+    /// How often nobody was there.
+    looks: u32,
+    /// What follows when the time is over: a look at the version row.
+    looks_next: bool,
+    /// Whether there is a confirmed view.
+    has_view: bool,
     parts: BTreeMap<u32, Part>,
     /// What was received, whatever it is, and the version that it is said to be.
     have: Option<(u64, Rows)>,
@@ -51,7 +71,7 @@ pub(crate) struct Fetch {
 #[derive(Debug)]
 pub(crate) enum Next {
     Wait,
-    /// Look at the version row again: the rows are of a later one.
+    /// Look at the version row again: the rows are of a later one, or somebody else may have written.
     Look,
     /// Read the table.
     Read,
@@ -65,10 +85,20 @@ impl Fetch {
         ctx.timers.clear(Timer::Fetch);
     }
 
-    /// The table has shown its version row.
-    pub(crate) fn on_shown(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
+    /// The table has shown its version row. `known` is the confirmed view, if there is one.
+    pub(crate) fn on_shown(
+        &mut self,
+        ctx: &mut Ctx,
+        shown: &Shown,
+        known: Option<&Snapshot>,
+    ) -> Next {
         if shown.row.content_hash().is_none() || shown.row.row_count <= FEW {
             return Next::Read;
+        }
+        self.has_view = known.is_some();
+        if self.have.is_none() {
+            self.have = known.map(|known| (known.version(), known.rows.clone()));
+            self.asked = None;
         }
         if let Some(taken) = self.taken(shown) {
             return Next::Take(taken);
@@ -78,6 +108,16 @@ impl Fetch {
             Some(again) => self.ask(ctx, again, shown),
             None => self.ask_next(ctx, shown),
         }
+    }
+
+    /// Those that are gone, as this silo has found.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = SiloAddress> {
+        let gone = self.silent.iter().filter(|(_, n)| **n >= UNANSWERED);
+        gone.map(|(silo, _)| *silo)
+    }
+
+    fn is_gone(&self, silo: &SiloAddress) -> bool {
+        self.silent.get(silo).is_some_and(|n| *n >= UNANSWERED)
     }
 
     /// The rows, if what was received is what the table has.
@@ -93,20 +133,39 @@ impl Fetch {
     }
 
     fn ask_next(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
-        if self.others.is_empty() {
-            // Those that wrote last have the newest rows, or name others.
+        self.asked = None;
+        let asks = |s: &SiloAddress| s.endpoint() != ctx.identity.advertise && !self.is_gone(s);
+        let mut others: Vec<SiloAddress> = self.others.iter().copied().filter(asks).collect();
+        let mut last = None;
+        if others.is_empty() {
+            // Those that wrote last have the newest rows, or name others. The last one comes first: the
+            // others may be gone for longer.
             let writers = shown.row.recent.iter().filter_map(|r| r.committer);
-            let writers: BTreeSet<SiloAddress> = writers
-                .filter(|s| s.endpoint() != ctx.identity.advertise)
-                .collect();
-            self.others = writers.into_iter().collect();
+            let writers: BTreeSet<SiloAddress> = writers.filter(asks).collect();
+            others = writers.into_iter().collect();
+            last = shown.row.recent.last().and_then(|r| r.committer);
         }
-        if self.others.is_empty() {
+        if others.is_empty() {
+            return self.look_again(ctx, shown);
+        }
+        let last = others.iter().position(|s| Some(*s) == last);
+        let at = last.unwrap_or_else(|| ctx.below(others.len()));
+        let next = others.swap_remove(at);
+        self.others = others;
+        self.ask(ctx, next, shown)
+    }
+
+    /// Nobody is there who wrote: all may have started together. Few of them read the table at a time,
+    /// and the others see soon who has joined.
+    fn look_again(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
+        self.looks += 1;
+        if is_a_reader(ctx, shown, self.looks) {
             return Next::Read;
         }
-        let at = ctx.below(self.others.len());
-        let next = self.others.swap_remove(at);
-        self.ask(ctx, next, shown)
+        self.looks_next = true;
+        let wait = LOOK + ctx.jitter(LOOK);
+        ctx.set_timer(Timer::Fetch, wait);
+        Next::Wait
     }
 
     fn ask(&mut self, ctx: &mut Ctx, silo: SiloAddress, shown: &Shown) -> Next {
@@ -126,6 +185,29 @@ impl Fetch {
 
     /// Nothing has come for a while.
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
+        if std::mem::take(&mut self.looks_next) {
+            return Next::Look;
+        }
+        if let Some(silo) = self.asked {
+            *self.silent.entry(silo).or_default() += 1;
+        }
+        self.ask_next(ctx, shown)
+    }
+
+    /// Whether this is the question that is open, and was asked there.
+    pub(crate) fn asks(&self, endpoint: SocketAddr, nonce: Option<u64>) -> bool {
+        self.asked.is_some_and(|silo| silo.endpoint() == endpoint)
+            && nonce.is_none_or(|nonce| nonce == self.nonce)
+    }
+
+    /// The silo that was asked is gone: its machine refuses connections or has closed one, or another
+    /// process is at its address.
+    pub(crate) fn on_gone(&mut self, ctx: &mut Ctx, shown: &Shown) -> Next {
+        if let Some(silo) = self.asked {
+            self.silent.insert(silo, UNANSWERED);
+            // That cost no time.
+            self.tries = self.tries.saturating_sub(1);
+        }
         self.ask_next(ctx, shown)
     }
 
@@ -142,7 +224,7 @@ impl Fetch {
         }
         let named = silos.iter().take(NAMED).copied();
         self.others = named
-            .filter(|s| s.endpoint() != ctx.identity.advertise)
+            .filter(|s| s.endpoint() != ctx.identity.advertise && Some(*s) != self.asked)
             .collect();
         self.ask_next(ctx, shown)
     }
@@ -204,14 +286,24 @@ impl Fetch {
         if version < shown.version() {
             // Those that wrote last have the changes since.
             self.others.clear();
+            self.asked = None;
             ctx.set_timer(Timer::Fetch, SOON);
             return Next::Wait;
         }
         match self.taken(shown) {
+            // The sender may not be in this silo's view. Only the table changes that.
+            Some(_) if self.has_view => Next::Look,
             Some(snapshot) => Next::Take(snapshot),
             None => self.ask_next(ctx, shown),
         }
     }
+}
+
+/// Whether this silo reads the rows, if nobody whom it asked for the `tries`th time knows them: at first
+/// half a silo does in a cluster in which all others are in the same place, and then more and more.
+pub(crate) fn is_a_reader(ctx: &mut Ctx, shown: &Shown, tries: u32) -> bool {
+    let readers = 2u64.saturating_pow(tries / DOUBLES);
+    ctx.random() % shown.row.row_count.saturating_mul(2).max(1) < readers
 }
 
 /// Sends the rows to a silo that asks for them, in parts; or names others, if this silo writes for
@@ -227,7 +319,17 @@ pub(crate) fn serve(
         return;
     };
     let alive = &ctx.members.alive;
-    let others = |s: &SiloAddress| *s != ctx.me && !s.same_endpoint(&by);
+    // While this silo joins, those that were there before may all be gone: it names those that came
+    // with it or later.
+    let since = match ctx.status {
+        SiloStatus::Active => 0,
+        _ => ctx.confirmed_entry(&ctx.me).map_or(0, |e| e.written_at),
+    };
+    let came = |s: &SiloAddress| {
+        ctx.confirmed_entry(s)
+            .is_some_and(|e| e.written_at >= since)
+    };
+    let others = |s: &SiloAddress| *s != ctx.me && !s.same_endpoint(&by) && came(s);
     if is_busy && have == 0 && alive.iter().filter(|s| others(s)).count() >= NAMED {
         let mut silos: Vec<SiloAddress> = alive.iter().copied().filter(others).collect();
         while silos.len() > NAMED {

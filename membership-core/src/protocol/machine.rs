@@ -56,6 +56,14 @@ pub struct Protocol {
     pub(super) fetch: Fetch,
     /// How often in a row this silo waited in vain for what the table has shown.
     pub(super) waited: u32,
+    /// Whom it has asked for that.
+    pub(super) asked_for_news: Option<SiloAddress>,
+    /// Whether the version row that was last read came with this silo's own row.
+    pub(super) row_is_in: bool,
+    /// The heartbeats are read as soon as the confirmed view is the table's.
+    pub(super) wants_heartbeats: bool,
+    /// How often in a row the news had overtaken what the table has shown.
+    pub(super) overtaken: u32,
     pub(super) successors: rings::Successors,
     /// The current targets of the prober, and the value of `losses` when they were set.
     pub(super) aimed_at: (BTreeSet<SiloAddress>, u64),
@@ -114,6 +122,10 @@ impl Protocol {
             disseminator: Disseminator::default(),
             fetch: Fetch::default(),
             waited: 0,
+            asked_for_news: None,
+            row_is_in: false,
+            wants_heartbeats: false,
+            overtaken: 0,
             successors: rings::Successors::default(),
             aimed_at: (BTreeSet::new(), 0),
             heartbeat_writer: HeartbeatWriter::default(),
@@ -284,6 +296,7 @@ impl Protocol {
                 self.joiner
                     .on_send_failed(ctx, writer, to, &reason, refused);
                 self.isolation.on_send_failed(ctx, to, &reason);
+                self.on_gone(to, None);
                 if refused {
                     let judge = self.judge();
                     self.prober.on_refused(&mut self.ctx, to, judge.multiplier);
@@ -294,6 +307,7 @@ impl Protocol {
             Input::Disconnected { peer } => {
                 let multiplier = self.monitor.health_multiplier();
                 self.prober.on_disconnected(&mut self.ctx, peer, multiplier);
+                self.on_gone(peer, None);
             }
             Input::Heard { from, asked } => self.prober.on_evidence(&self.ctx, from, asked),
             Input::Initialized { call, result } => {
@@ -344,7 +358,7 @@ impl Protocol {
             Timer::FastRead => {
                 self.last_fast_read = Some(self.ctx.now.mono);
                 if !self.ctx.table_changed() {
-                    self.writer.want_read(false);
+                    self.read_heartbeats(false);
                 }
             }
             Timer::Writer => {}

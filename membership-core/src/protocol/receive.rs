@@ -6,6 +6,7 @@ use super::io::{LinkId, PeerIdentity};
 use super::machine::Protocol;
 use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 use super::notice::Observation;
+use super::writer::question;
 use crate::{MonoTime, SiloAddress, SiloStatus};
 
 impl Protocol {
@@ -75,9 +76,18 @@ impl Protocol {
             }
             _ => {}
         }
-        if self.ctx.base.is_none() && matches!(body, Message::AskThem { .. } | Message::Rows { .. })
-        {
+        if self.fetches_rows() && matches!(body, Message::AskThem { .. } | Message::Rows { .. }) {
             return self.on_rows(header.from, body);
+        }
+        if let Message::NotMe { nonce } = body
+            && self.on_gone(header.from.endpoint(), Some(*nonce))
+        {
+            return;
+        }
+        if header.to.is_some_and(|to| to != self.ctx.me)
+            && let Some(nonce) = question_of(body).filter(|_| self.ctx.variant.scribe)
+        {
+            return self.ctx.reply(link, header.from, Message::NotMe { nonce });
         }
         if self.ctx.me.epoch() == 0 {
             return self.drop_message("not_joined");
@@ -110,7 +120,9 @@ impl Protocol {
             {
                 return self.drop_message("wrong_instance");
             }
-            let dead = base.and_then(|v| v.status(&header.from)) == Some(SiloStatus::Dead);
+            // A newcomer that has not read the rows is no former silo at its address.
+            let dead = header.from.epoch() != 0
+                && base.and_then(|v| v.status(&header.from)) == Some(SiloStatus::Dead);
             if dead {
                 if !matches!(body, Message::Farewell { .. }) {
                     self.disseminator
@@ -188,6 +200,7 @@ impl Protocol {
                 }
             }
             Message::ProbeAck { nonce } => self.on_ack(header, *nonce),
+            Message::NotMe { .. } if self.ctx.variant.scribe => self.hint_of_stranger(),
             Message::NotMe { .. } => self.heed(header),
             Message::RollCall { call, suspects } => self.on_roll_call(link, from, *call, suspects),
             Message::RollAnswer {
@@ -397,6 +410,16 @@ impl Protocol {
             Call::ReadAll => self.writer.want_all(),
             Call::Nothing | Call::Adopted | Call::Shown(_) | Call::Ask => {}
         }
+    }
+}
+
+/// What names a question to the silo that wrote last. Where another process is at its address now, that
+/// one says so at once, also before it has joined: whoever asked need not wait.
+fn question_of(body: &Message) -> Option<u64> {
+    match body {
+        Message::AskRows { nonce, .. } => Some(*nonce),
+        Message::Forward { changes } => changes.first().map(|(id, _)| question(*id)),
+        _ => None,
     }
 }
 

@@ -79,6 +79,7 @@ impl Protocol {
         }
         // Only now is it certain that the answer came from this silo's table.
         self.ctx.contacted(sent);
+        self.wants_heartbeats = false;
         self.ended_a_look();
         self.ctx.table.doubted = None;
         self.ctx.set_table_state(TableState::Available);
@@ -230,6 +231,8 @@ impl Protocol {
         if source == Source::Commit {
             self.disseminator.on_commit(&mut self.ctx, view_before);
         }
+        let all_are_told = source == Source::Commit;
+        self.disseminator.on_news(&mut self.ctx, all_are_told);
     }
 
     /// Ends this silo: the table says that it is Dead, or has no row of it any more.

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::super::contacts::{Contacts, PassedOver};
 use super::super::forward::{OwnChange, Standing};
-use super::super::writer::{Outcome, Writer};
+use super::super::writer::{Outcome, Writer, question};
 use super::*;
-use crate::IntentId;
 use crate::intent::Action;
+use crate::{CommitRequest, IntentId};
 
 /// The contacts of this silo: silos 2 and 3 have dialled it, and told it words.
 fn met(ctx: &mut Ctx, words: bool) -> Contacts {
@@ -42,11 +42,17 @@ struct Sender {
 
 impl Sender {
     fn new() -> Self {
+        Self::of_epoch(1)
+    }
+
+    /// The other silos have epoch 1.
+    fn of_epoch(epoch: u64) -> Self {
         let mut ctx = ctx();
+        ctx.me = SiloAddress::at(ctx.me.endpoint(), epoch);
         ctx.status = SiloStatus::Joining;
         ctx.variant.scribe = true;
         let mut rows = actives([2, 3]);
-        rows.push(entry(silo(1), SiloStatus::Joining));
+        rows.push(entry(ctx.me, SiloStatus::Joining));
         believe(&mut ctx, snapshot(5, rows));
         let contacts = met(&mut ctx, true);
         Self {
@@ -70,6 +76,16 @@ impl Sender {
             .forward(&mut self.ctx, &self.contacts, &BTreeSet::new());
         sent(&mut self.ctx).into_iter().find_map(|(_, m)| match m {
             Message::Forward { changes } => Some(changes[0].0),
+            _ => None,
+        })
+    }
+
+    /// Whom it asks to write what.
+    fn asks(&mut self) -> Option<(SiloAddress, IntentId)> {
+        self.writer
+            .forward(&mut self.ctx, &self.contacts, &BTreeSet::new());
+        sent(&mut self.ctx).into_iter().find_map(|(to, m)| match m {
+            Message::Forward { changes } => Some((to?, changes[0].0)),
             _ => None,
         })
     }
@@ -112,6 +128,56 @@ fn an_activation_that_is_refused_for_ten_seconds_is_written_by_its_silo() {
     }
     assert_eq!(s.forwards(), None);
     assert!(s.writer.has_queued());
+}
+
+#[test]
+fn whoever_is_gone_is_not_waited_for() {
+    let there = silo(2).endpoint();
+    for how in 0..2 {
+        let mut s = Sender::of_epoch(2);
+        let id = s.forwards().unwrap();
+        s.writer.on_gone(&mut s.ctx, silo(3).endpoint());
+        assert!(!s.writer.has_queued(), "somebody else");
+        if how == 0 {
+            s.writer.on_gone(&mut s.ctx, there);
+        } else {
+            let question = question(id);
+            assert!(!s.writer.on_not_me(&mut s.ctx, there, question + 1));
+            assert!(s.writer.on_not_me(&mut s.ctx, there, question));
+        }
+        assert!(!s.writer.is_idle(), "somebody else may have written");
+        assert_eq!(s.asks(), Some((silo(3), id)), "the next oldest");
+        s.writer.on_gone(&mut s.ctx, silo(3).endpoint());
+        assert_eq!(s.asks(), None);
+        assert!(s.writer.has_queued());
+    }
+    let mut oldest = Sender::of_epoch(1);
+    oldest.forwards().unwrap();
+    oldest.writer.on_gone(&mut oldest.ctx, there);
+    assert_eq!(oldest.asks(), None, "the others ask this silo");
+}
+
+#[test]
+fn after_a_silence_the_silo_that_has_written_since_is_asked() {
+    let mut s = Sender::new();
+    let id = s.forwards().unwrap();
+    pass_time(&mut s.ctx, secs(3));
+    s.writer.on_courier_timer(&mut s.ctx);
+    assert_eq!(s.asks(), None, "it writes the change itself");
+    // Silo 3 has made a commit.
+    let base = s.ctx.base.as_ref().unwrap().snapshot().clone();
+    let token = base.token.clone();
+    let commit = CommitRequest::new(
+        token,
+        commit_id(6),
+        Some(silo(3)),
+        actives([4]),
+        vec![],
+        vec![],
+    );
+    let after = commit.apply_to(&base, commit.next_token(&[]));
+    believe(&mut s.ctx, after);
+    assert_eq!(s.asks(), Some((silo(3), id)));
 }
 
 #[test]

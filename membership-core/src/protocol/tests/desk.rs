@@ -4,7 +4,7 @@ use super::super::forward::{OwnChange, Standing};
 use super::super::io::LinkId;
 use super::super::writer::Writer;
 use super::*;
-use crate::intent::Action;
+use crate::intent::{Action, Observed};
 use crate::{IntentId, Row};
 
 struct Desk {
@@ -127,4 +127,35 @@ fn what_waits_is_given_back() {
         waiting: 0,
     };
     assert_eq!((said.len(), &said[0].1, d.waits()), (1, &back, 0));
+}
+
+#[test]
+fn a_join_over_a_row_of_its_own_machine_is_written() {
+    for (host, heard, is_written) in [("a", false, true), ("b", false, false), ("a", true, false)] {
+        let mut d = Desk::new();
+        let mut former = entry(silo(3), SiloStatus::Active);
+        former.info.host_name = "a".to_owned();
+        let mut rows = actives([1, 2]);
+        rows.push(former);
+        believe(&mut d.ctx, snapshot(6, rows));
+        let new = SiloAddress::at(silo(3).endpoint(), 9);
+        let mut row = entry(new, SiloStatus::Joining);
+        row.instance_id = instance(silo(9));
+        row.info.host_name = host.to_owned();
+        let join = OwnChange::Join(Row::encode(row));
+        let (nonce, _) = d.ask(new, Some(instance(silo(9))), 1, join);
+        assert!(
+            d.writer
+                .on_identity(&mut d.ctx, nonce.unwrap(), instance(silo(9)))
+        );
+        sent(&mut d.ctx);
+        pass_time(&mut d.ctx, secs(1));
+        let mut observed = Observed::default();
+        if heard {
+            observed.answered.insert(silo(3));
+        }
+        d.writer.pump(&mut d.ctx, Vec::new(), &observed);
+        let commits = |e: &Effect| matches!(e, Effect::Commit { .. });
+        assert_eq!(d.ctx.out.iter().any(commits), is_written, "{host} {heard}");
+    }
 }

@@ -1,10 +1,13 @@
 //! This silo's own changes that another one was asked to write: the one that made the last commit,
 //! else the oldest Active one. Many such changes go into one commit, and few silos contend for the
-//! version row. A silo that hears nothing for a while writes its change itself.
+//! version row. A silo that hears nothing for a while writes its change itself, until another silo has
+//! written: that one is asked then. Where the connection to the other silo is refused or breaks, or
+//! another process is at its address, nobody waits: the next oldest silo is asked.
 //!
 //! What the other silo says proves nothing. A change is done when this silo's row shows it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::desk::REPEAT;
@@ -27,6 +30,10 @@ const SPREAD: Duration = Duration::from_secs(1);
 const PER_WAITING: Duration = Duration::from_millis(2);
 /// How long a silo that sent a change back is not asked again.
 const AVOIDED: Duration = Duration::from_secs(1);
+/// The same for a silo of which nothing was heard, or that is gone.
+const GONE: Duration = AVOIDED.saturating_mul(10);
+/// If so many are not asked now, nobody is but the one that made the last commit and the leader.
+const TRIED: usize = 3;
 /// How long, and for up to as long again, a change waits for the silo that was asked to write it,
 /// whatever that one says: it may lie.
 const LONGEST: Duration = SPREAD.saturating_mul(LONGEST_PER_SPREAD);
@@ -53,13 +60,19 @@ struct Away {
     written: Option<(u64, MonoTime)>,
 }
 
+/// What names the question about these changes, for whoever answers that it is another process.
+pub(crate) fn question(first: IntentId) -> u64 {
+    u64::try_from(first.get() & u128::from(u64::MAX)).unwrap_or_default()
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Courier {
     away: BTreeMap<IntentId, Away>,
-    /// Changes that another silo may still write: they are never withdrawn.
-    shared: BTreeSet<IntentId>,
-    /// Changes that this silo writes itself.
-    direct: BTreeSet<IntentId>,
+    /// Changes that another silo may still write: they are never withdrawn. Each with the time after
+    /// which nobody is asked any more.
+    shared: BTreeMap<IntentId, MonoTime>,
+    /// Changes that this silo writes itself, until another silo has made a later version than this.
+    direct: BTreeMap<IntentId, u64>,
     avoided: BTreeMap<SiloAddress, MonoTime>,
     /// When the first activation of this silo was refused.
     refused: Option<MonoTime>,
@@ -73,7 +86,7 @@ impl Courier {
     }
 
     pub(super) fn is_shared(&self, id: IntentId) -> bool {
-        self.shared.contains(&id)
+        self.shared.contains_key(&id)
     }
 
     pub(super) fn forget(&mut self, id: IntentId) {
@@ -81,25 +94,56 @@ impl Courier {
         self.direct.remove(&id);
     }
 
+    /// Whether a silo may be asked.
+    fn fits(&self, ctx: &Ctx, suspected: &BTreeSet<SiloAddress>, silo: &SiloAddress) -> bool {
+        let status = ctx.base.as_ref().and_then(|view| view.status(silo));
+        matches!(status, Some(SiloStatus::Joining | SiloStatus::Active))
+            && !suspected.contains(silo)
+            && !silo.same_endpoint(&ctx.me)
+            && self.avoids(ctx.mono(), silo).is_none()
+    }
+
+    /// Until when a silo is not asked, if it is not asked now.
+    fn avoids(&self, now: MonoTime, silo: &SiloAddress) -> Option<MonoTime> {
+        self.avoided.get(silo).copied().filter(|until| now < *until)
+    }
+
+    /// The silo that made the last commit, if it may be asked.
+    fn last(&self, ctx: &Ctx, suspected: &BTreeSet<SiloAddress>) -> Option<SiloAddress> {
+        last_committer(ctx).filter(|silo| self.fits(ctx, suspected, silo))
+    }
+
     /// Whom to ask; `None` = write it yourself.
     fn scribe(&self, ctx: &Ctx, suspected: &BTreeSet<SiloAddress>) -> Option<SiloAddress> {
-        let view = ctx.base.as_ref()?;
-        let now = ctx.mono();
-        let fits = |silo: &SiloAddress| {
-            let serves = |s: SiloStatus| matches!(s, SiloStatus::Joining | SiloStatus::Active);
-            view.status(silo).is_some_and(serves)
-                && !suspected.contains(silo)
-                && !silo.same_endpoint(&ctx.me)
-                && self.avoided.get(silo).is_none_or(|until| now >= *until)
-        };
-        let last = view.snapshot().version_row.recent.last();
-        let last = last.and_then(|record| record.committer);
-        if last == Some(ctx.me) {
+        if last_committer(ctx) == Some(ctx.me) {
             return None;
         }
+        if let Some(last) = self.last(ctx, suspected) {
+            return Some(last);
+        }
         let leader = ctx.leader().filter(|leader| *leader != ctx.me);
-        last.filter(fits).or_else(|| leader.filter(fits))
+        if let Some(leader) = leader.filter(|silo| self.fits(ctx, suspected, silo)) {
+            return Some(leader);
+        }
+        // All that are left without a scribe ask the same one. If the first of them are gone as well,
+        // so may be all others.
+        let gone = |until: &&MonoTime| ctx.mono() < **until;
+        if self.avoided.values().filter(gone).count() >= TRIED {
+            return None;
+        }
+        let view = ctx.base.as_ref()?;
+        let serves = |silo: &SiloAddress| *silo == ctx.me || self.fits(ctx, suspected, silo);
+        let all = view.members().map(|e| e.address).filter(serves);
+        // By when they started: the other views have the same silo first.
+        let oldest = all.min_by_key(|silo| (silo.epoch(), *silo))?;
+        Some(oldest).filter(|silo| *silo != ctx.me)
     }
+}
+
+/// The silo that made the last commit that this one knows.
+fn last_committer(ctx: &Ctx) -> Option<SiloAddress> {
+    let view = ctx.base.as_ref()?;
+    view.snapshot().version_row.recent.last()?.committer
 }
 
 impl Writer {
@@ -119,11 +163,18 @@ impl Writer {
             return;
         }
         let contended = self.conflicts.are_recent();
-        let courier = &self.courier;
-        let refused = courier.refused.map(|at| ctx.mono().since(at));
+        let (courier, now) = (&self.courier, ctx.mono());
+        let refused = courier.refused.map(|at| now.since(at));
+        let version = ctx.base_version();
+        let somebody_wrote = courier.last(ctx, suspected).is_some();
         let goes = |intent: &Intent| {
+            let since = courier.direct.get(&intent.id);
             intent.author == Some(ctx.me)
-                && !courier.direct.contains(&intent.id)
+                && since.is_none_or(|since| somebody_wrote && version > *since)
+                && courier
+                    .shared
+                    .get(&intent.id)
+                    .is_none_or(|until| now < *until)
                 && match &intent.action {
                     Action::Join(_) => true,
                     Action::BecomeActive { contacted, .. } => {
@@ -143,7 +194,6 @@ impl Writer {
             return;
         };
         let taken = self.queue.take(goes);
-        let now = ctx.mono();
         let jitter = ctx.jitter(SPREAD);
         let patience = SILENCE + jitter;
         // Spread over as long again.
@@ -152,7 +202,8 @@ impl Writer {
         for (intent, submitted) in taken {
             if let Some(change) = OwnChange::of(&intent.action, |silo| contacts.word(silo)) {
                 changes.push((intent.id, change));
-                self.courier.shared.insert(intent.id);
+                let until = *self.courier.shared.entry(intent.id).or_insert(until);
+                self.courier.direct.remove(&intent.id);
                 let away = Away {
                     intent,
                     submitted,
@@ -219,11 +270,10 @@ impl Writer {
                     }
                 }
                 // Only the table can end a join.
-                Standing::Refused => self.take_back(now, *id, true),
+                Standing::Refused => self.take_back(now, *id, Some(u64::MAX)),
                 Standing::Elsewhere => {
-                    self.courier.avoided.retain(|_, until| *until > now);
-                    self.courier.avoided.insert(from, now + AVOIDED);
-                    self.take_back(now, *id, false);
+                    self.avoid(now, from, AVOIDED);
+                    self.take_back(now, *id, None);
                 }
             }
         }
@@ -231,26 +281,78 @@ impl Writer {
         outcomes
     }
 
-    fn take_back(&mut self, now: MonoTime, id: IntentId, direct: bool) {
+    /// Takes a change back: this silo writes it until another one has made a version after `direct`.
+    fn take_back(&mut self, now: MonoTime, id: IntentId, direct: Option<u64>) {
         if let Some(away) = self.courier.away.remove(&id) {
-            if direct {
-                self.courier.direct.insert(id);
+            if let Some(version) = direct {
+                self.courier.direct.insert(id, version);
             }
             self.queue.push(away.intent, away.submitted.min(now));
         }
     }
 
-    /// Takes back what nothing was heard of for too long.
+    fn avoid(&mut self, now: MonoTime, silo: SiloAddress, time: Duration) {
+        self.courier.avoided.retain(|_, until| *until > now);
+        let until = self.courier.avoided.entry(silo).or_default();
+        *until = (now + time).max(*until);
+    }
+
+    /// Takes back what nothing was heard of for too long. Somebody else may have written since.
     pub(crate) fn on_courier_timer(&mut self, ctx: &mut Ctx) {
         let now = ctx.mono();
         let silent = |a: &&Away| now >= a.until || now.since(a.heard) >= a.patience;
         let late = self.courier.away.values().filter(silent);
         let late: Vec<(IntentId, SiloAddress)> = late.map(|a| (a.intent.id, a.to)).collect();
         for (id, to) in late {
-            self.courier.avoided.insert(to, now + AVOIDED * 10);
-            self.take_back(now, id, true);
+            self.avoid(now, to, GONE);
+            self.take_back(now, id, Some(ctx.base_version()));
+            self.want_row();
         }
         self.wait_for_word(ctx);
+    }
+
+    /// The machine at this endpoint refuses connections, or has closed one: whoever was asked there is
+    /// not waited for.
+    pub(crate) fn on_gone(&mut self, ctx: &mut Ctx, endpoint: SocketAddr) {
+        let there = |a: &&Away| a.to.endpoint() == endpoint;
+        self.leave(ctx, there);
+    }
+
+    /// Another process is at the address of the silo that was asked. `nonce` shows that it has got the
+    /// question. Returns false if this silo did not ask there.
+    pub(crate) fn on_not_me(&mut self, ctx: &mut Ctx, endpoint: SocketAddr, nonce: u64) -> bool {
+        let there = |a: &&Away| a.to.endpoint() == endpoint && question(a.intent.id) == nonce;
+        let Some(to) = self.courier.away.values().find(there).map(|a| a.to) else {
+            return false;
+        };
+        self.leave(ctx, |a| a.to == to);
+        true
+    }
+
+    fn leave(&mut self, ctx: &mut Ctx, whose: impl Fn(&&Away) -> bool) {
+        let all = self.courier.away.values().filter(whose);
+        let all: Vec<(IntentId, SiloAddress)> = all.map(|a| (a.intent.id, a.to)).collect();
+        if all.is_empty() {
+            return;
+        }
+        for (id, to) in all {
+            self.avoid(ctx.mono(), to, GONE);
+            self.take_back(ctx.mono(), id, None);
+        }
+        // Somebody else may have written since. And it may be a stranger that says that the other one
+        // is gone: only what the table says makes this silo write.
+        self.want_row();
+        self.wait_for_word(ctx);
+    }
+
+    /// Whether a silo is not asked now.
+    pub(crate) fn is_avoided(&self, now: MonoTime, silo: &SiloAddress) -> bool {
+        self.courier.avoids(now, silo).is_some()
+    }
+
+    /// Others have found that this silo is gone: it is not asked.
+    pub(crate) fn is_gone(&mut self, ctx: &Ctx, silo: SiloAddress) {
+        self.avoid(ctx.mono(), silo, GONE);
     }
 
     /// The changes that this silo's row shows, whoever wrote them; and asks the table about those that

@@ -2,7 +2,7 @@
 //! same queue as its own, so that one commit carries many. Nothing is promised: a silo that hears
 //! nothing writes its change itself, and of the two at most one has an effect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Writer;
@@ -13,7 +13,7 @@ use crate::protocol::forward::{OwnChange, Standing};
 use crate::protocol::io::LinkId;
 use crate::protocol::message::Message;
 use crate::protocol::timers::Timer;
-use crate::{InstanceId, IntentId, MonoTime, SiloAddress, SiloStatus};
+use crate::{InstanceId, IntentId, MembershipEntry, MonoTime, SiloAddress, SiloStatus};
 
 /// How often those whose changes wait are told so.
 pub(super) const REPEAT: Duration = Duration::from_millis(500);
@@ -186,17 +186,29 @@ impl Writer {
         self.desk.asked.contains_key(&id)
     }
 
-    /// Sends back the joins among these changes that would end a row of another process: its owner
-    /// may be alive, and only the newcomer itself has watched that row.
-    pub(super) fn send_back(&mut self, ctx: &mut Ctx, batch: Vec<Intent>) -> Vec<Intent> {
+    /// Sends back the joins among these changes that would end a row of another machine: its owner may
+    /// be alive, and only the newcomer itself has watched that row. A row of the newcomer's own machine
+    /// needs no watching: the newcomer is at its address, as this silo has seen. Unless the former
+    /// process has just `answered` this silo.
+    pub(super) fn send_back(
+        &mut self,
+        ctx: &mut Ctx,
+        batch: Vec<Intent>,
+        answered: &BTreeSet<SiloAddress>,
+    ) -> Vec<Intent> {
         if self.desk.asked.is_empty() {
             return batch;
         }
         let ends_another = |intent: &Intent| match &intent.action {
             Action::Join(entry) => ctx.base.as_ref().is_some_and(|view| {
                 let rows = view.snapshot().rows.at_endpoint(entry.address.endpoint());
-                rows.into_iter()
-                    .any(|e| e.status != SiloStatus::Dead && e.instance_id != entry.instance_id)
+                let is_of_another = |e: &MembershipEntry| {
+                    e.info.host_name != entry.info.host_name || answered.contains(&e.address)
+                };
+                let mut others = rows
+                    .into_iter()
+                    .filter(|e| e.status != SiloStatus::Dead && e.instance_id != entry.instance_id);
+                others.any(is_of_another)
             }),
             _ => false,
         };

@@ -12,6 +12,7 @@ mod results;
 mod vouching;
 
 pub use backoff::conflict_backoff;
+pub(crate) use courier::question;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -304,6 +305,16 @@ impl Writer {
                 self.want_read(true);
                 self.read_done = false;
             }
+        } else if !nothing
+            && ctx.timers.is_set(Timer::Fetch)
+            && ctx
+                .kept
+                .shown
+                .as_ref()
+                .is_some_and(|s| s.version() > ctx.base_version())
+        {
+            // The table has moved on: others, or the table, are being asked for that.
+            unconfirmed = true;
         }
         let gathers = self.gathers_until(now).filter(|_| votes.is_empty());
         let nothing = nothing || unconfirmed || gathers.is_some();
@@ -395,7 +406,7 @@ impl Writer {
         let batch = self
             .queue
             .take_batch(ctx.variant.changes_per_commit.max(1), votes);
-        let batch = self.send_back(ctx, batch);
+        let batch = self.send_back(ctx, batch, &observed.answered);
         let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
         let mut outcomes = Vec::new();
         let mut sending = Vec::new();

@@ -7,7 +7,7 @@ use super::{Exchange, Outcome, Sent, Writer, error_wait};
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::protocol::context::Ctx;
 use crate::protocol::io::CallId;
-use crate::protocol::notice::Observation;
+use crate::protocol::notice::{Observation, TableState};
 use crate::protocol::timers::Timer;
 use crate::{
     CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, Recency, RowRead,
@@ -107,10 +107,16 @@ impl Writer {
         };
         match result {
             Ok(read) => {
+                let version = read.token.version();
                 let read = Box::new(read);
                 let row = Outcome::VersionRow { sent, read };
                 if ctx.variant.scribe {
                     self.errors = 0;
+                    match self.conflicted {
+                        // Only the rows can tell why.
+                        Some(at) if version == at => self.want_read(false),
+                        _ => (self.conflicted, self.unmoved) = (None, 0),
+                    }
                     return vec![Outcome::Contact, row];
                 }
                 vec![row]
@@ -288,7 +294,12 @@ impl Writer {
                 });
             }
             None => {
-                self.want_read(false);
+                if ctx.variant.scribe && ctx.table.state == TableState::Available {
+                    // Whoever has won is asked for the rest, and then to write for this silo.
+                    self.want_row();
+                } else {
+                    self.want_read(false);
+                }
                 self.conflicted = Some(commit.base.version());
             }
         }

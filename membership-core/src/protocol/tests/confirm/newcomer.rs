@@ -73,16 +73,125 @@ fn a_newcomer_whom_nobody_answers_reads_the_table() {
     let table = history();
     let mut it = Silo::newcomer();
     it.sees(&table[1]);
-    for _ in 0..6 {
+    for _ in 0..2 {
         assert!(it.asked().is_some() && it.0.writer.is_idle());
         it.waits();
     }
-    assert_eq!(it.calls(), Some("rows"));
+    let looks = it.reads_at_last(&table[1]);
+    assert!(looks <= 8, "{looks}");
     let few = next(&snapshot(4, actives([2])), vec![], actives([2]), &[]);
     let mut it = Silo::newcomer();
     it.sees(&few);
     assert!(it.asked().is_none());
     assert_eq!(it.calls(), Some("rows"), "it costs no more");
+}
+
+#[test]
+fn a_newcomer_does_not_wait_for_a_writer_that_is_gone() {
+    let table = history();
+    let there = silo(2).endpoint();
+    for how in 0..3 {
+        let mut it = Silo::newcomer();
+        it.sees(&table[1]);
+        let (_, nonce, _) = it.asked().unwrap();
+        let (now, mut out) = (it.0.ctx.now, Vec::new());
+        match how {
+            0 => {
+                let refused = Input::SendFailed {
+                    to: there,
+                    refused: true,
+                    reason: "refused".into(),
+                };
+                it.0.handle(now, refused, &mut out);
+            }
+            1 => {
+                it.0.handle(now, Input::Disconnected { peer: there }, &mut out)
+            }
+            _ => {
+                let from = SiloAddress::at(there, 9);
+                let header = Header::new(it.0.ctx.fingerprint, from, instance(silo(9)));
+                let peer = PeerIdentity::Proven(instance(silo(9)));
+                let other = Message::NotMe { nonce: nonce + 1 };
+                it.0.receive(LINK, peer, &header, &other);
+                assert!(it.0.fetch.gone().next().is_none(), "another question");
+                it.0.receive(LINK, peer, &header, &Message::NotMe { nonce });
+            }
+        }
+        assert_eq!(it.0.fetch.gone().collect::<Vec<_>>(), [silo(2)]);
+        it.reads_at_last(&table[1]);
+    }
+}
+
+#[test]
+fn another_process_at_the_address_says_so_at_once() {
+    let table = history();
+    for joined in [true, false] {
+        let mut it = if joined {
+            Silo::at(&table[0])
+        } else {
+            Silo::newcomer()
+        };
+        it.0.ctx.out.clear();
+        let mut header = Header::new(it.0.ctx.fingerprint, silo(3), instance(silo(3)));
+        header.to = Some(SiloAddress::at(silo(1).endpoint(), 0));
+        let peer = PeerIdentity::Proven(instance(silo(3)));
+        let (nonce, have, want) = (17, 0, 5);
+        let ask = Message::AskRows { nonce, have, want };
+        // The address of this silo's own epoch.
+        if header.to != Some(it.0.ctx.me) {
+            it.0.receive(LINK, peer, &header, &ask);
+            let said = sent(&mut it.0.ctx);
+            assert_eq!(said.len(), 1);
+            assert_eq!(said[0].1, Message::NotMe { nonce });
+        }
+        header.to = Some(SiloAddress::at(silo(1).endpoint(), 7));
+        it.0.receive(LINK, peer, &header, &ask);
+        let said = sent(&mut it.0.ctx);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!(said[0].1, Message::NotMe { nonce });
+    }
+}
+
+#[test]
+fn a_newcomer_at_a_former_address_is_sent_rows() {
+    let table = history();
+    let mut it = Silo::at(&table[1]);
+    it.0.ctx.out.clear();
+    // Its epoch is not decided, and silo 3 was at its address.
+    let from = SiloAddress::at(silo(3).endpoint(), 0);
+    let header = Header::new(it.0.ctx.fingerprint, from, instance(silo(9)));
+    let peer = PeerIdentity::Proven(instance(silo(9)));
+    let (nonce, have, want) = (17, 0, 6);
+    let ask = Message::AskRows { nonce, have, want };
+    it.0.receive(LINK, peer, &header, &ask);
+    let said = sent(&mut it.0.ctx);
+    let is_row = |(_, m): &(_, Message)| matches!(m, Message::Rows { .. });
+    assert!(!said.is_empty() && said.iter().all(is_row), "{said:?}");
+}
+
+#[test]
+fn a_newcomer_with_a_view_takes_changes_only_when_the_table_has_shown_them() {
+    let table = history();
+    let mut it = Silo::newcomer();
+    it.sees(&table[0]);
+    let asked = it.asked().unwrap();
+    it.answers(&table[..1], asked, 5);
+    assert_eq!(it.versions(), (5, 5));
+    it.0.writer = Writer::default();
+    // Its first commit has met a conflict.
+    it.0.row_is_in = false;
+    let mut row = row_of(&table[2]);
+    row.row = None;
+    let sent = it.0.ctx.mono();
+    it.0.on_shown(sent, row.clone());
+    let asked = it.asked().unwrap();
+    assert_eq!((asked.0, asked.2), (silo(2), 5), "what changed since");
+    it.answers(&table[..3], asked, 7);
+    assert_eq!(it.versions(), (5, 5));
+    assert_eq!(it.calls(), Some("version row"));
+    it.0.writer = Writer::default();
+    it.0.on_shown(sent, row);
+    assert_eq!(it.versions(), (7, 7));
 }
 
 #[test]
@@ -151,6 +260,22 @@ fn only_who_proves_its_instance_is_sent_rows() {
 }
 
 impl Silo {
+    /// Nobody answers: it looks at the version row again and again, and reads the rows at last. Returns
+    /// how often it looked.
+    fn reads_at_last(&mut self, table: &Snapshot) -> u32 {
+        for looks in 0..100 {
+            match self.calls() {
+                Some("rows") => return looks,
+                Some(_) => {
+                    self.0.writer = Writer::default();
+                    self.sees(table);
+                }
+                None => self.waits(),
+            }
+        }
+        panic!("it does not read the rows");
+    }
+
     fn asks_nothing(&mut self) -> bool {
         sent(&mut self.0.ctx).is_empty()
     }
