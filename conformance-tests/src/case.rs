@@ -219,6 +219,15 @@ impl Cx {
             .push(name.clone());
     }
 
+    /// The store refuses a cluster of this name, so there is nothing to remove.
+    pub fn disown(&self, name: &ClusterName) {
+        self.0
+            .clusters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|owned| owned != name);
+    }
+
     pub async fn client(&self, cluster: &ClusterName) -> Result<Table, Stop> {
         Ok(self.0.backend.client(cluster).await?)
     }

@@ -132,11 +132,17 @@ async fn isolated(
     for cluster in clusters {
         let name = format!("{cluster}: {}", tables.len());
         let table = match cx.backend().client(&cluster).await {
-            Err(e) if is_refused(&e) => continue,
+            Err(e) if is_refused(&e) => {
+                cx.disown(&cluster);
+                continue;
+            }
             table => table?,
         };
         match table.read(&ReadRequest::all()).await {
-            Err(e) if is_refused(&e) => continue,
+            Err(e) if is_refused(&e) => {
+                cx.disown(&cluster);
+                continue;
+            }
             answer => refused(
                 &format!("the new cluster {name:?}"),
                 answer,

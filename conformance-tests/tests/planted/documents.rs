@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use conformance_tests::{Backend, Capability, Reason, Stop};
 use membership_core::{
     ClusterName, DocumentRead, DocumentStore, DocumentTable, Guarantees, Heartbeat,
-    MembershipTable, MemoryDocumentStore, MemoryDocuments, Revision, SiloAddress, Stored,
-    TableError, TableLimits,
+    MembershipTable, MemoryDocumentStore, MemoryDocuments, Operation, Revision, SiloAddress,
+    Stored, TableError, TableErrorKind, TableLimits,
 };
 
 /// What the store does wrong.
@@ -16,6 +16,8 @@ use membership_core::{
 pub enum Fault {
     /// Nothing.
     None,
+    /// Nothing: its keys are short, and it refuses the name of a cluster that does not fit.
+    RefusesLongNames,
     /// Revisions count from 1 again after the document was removed.
     BeginsAnew,
     /// Revisions count from 1 again after the store was made anew.
@@ -29,6 +31,9 @@ pub enum Fault {
     /// The removal of a document that is not there is called a removal.
     RemovesWhatIsNotThere,
 }
+
+/// The longest name of a cluster that the store with short keys takes.
+const SHORT_KEY: usize = 200;
 
 /// Documents by cluster: how many writes there were, and the document with its revision.
 type Documents = Arc<Mutex<BTreeMap<ClusterName, (u64, Option<(u64, String)>)>>>;
@@ -49,13 +54,18 @@ impl Faulty {
         }
     }
 
-    fn document(&self, cluster: &ClusterName) -> Document {
-        Document {
+    fn document(&self, cluster: &ClusterName) -> Result<Document, TableError> {
+        if self.fault == Fault::RefusesLongNames && cluster.store_key().len() > SHORT_KEY {
+            let (kind, during) = (TableErrorKind::LimitExceeded, Operation::Connect);
+            let error = TableError::new(kind, during, "faulty", "the cluster's name is too long");
+            return Err(error);
+        }
+        Ok(Document {
             fault: self.fault,
             cluster: cluster.clone(),
             documents: self.documents.clone(),
             heartbeats: self.heartbeats.document(cluster),
-        }
+        })
     }
 }
 
@@ -66,7 +76,7 @@ impl Backend for Faulty {
     }
 
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = DocumentTable::new(cluster.clone(), self.document(cluster));
+        let table = DocumentTable::new(cluster.clone(), self.document(cluster)?);
         Ok(Arc::new(table))
     }
 
@@ -104,7 +114,7 @@ impl Backend for Faulty {
         &self,
         cluster: &ClusterName,
     ) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
-        Ok(Some(Box::new(self.document(cluster))))
+        Ok(Some(Box::new(self.document(cluster)?)))
     }
 }
 

@@ -461,6 +461,16 @@ async fn a_document_store_without_a_fault_passes() {
     assert!(report.passed(), "{report}");
 }
 
+/// A name that the store refuses leaves nothing that the suite would have to remove.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_may_refuse_long_names() {
+    let suite = quick(Suite::new(Faulty::new(Fault::RefusesLongNames)));
+    let case = "clusters_with_the_longest_names_are_isolated";
+    let report = suite.named(case).run().await;
+    assert!(report.passed(), "{report}");
+    assert!(report.to_string().contains("names are refused"), "{report}");
+}
+
 /// Each condition of a document store that can be ignored, a case that must catch it, and what that
 /// case must name.
 const CONDITIONS: &[(Fault, &str, &str)] = &[
