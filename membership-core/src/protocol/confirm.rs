@@ -136,7 +136,7 @@ impl Protocol {
     }
 
     /// The machine at this endpoint refuses connections, or has closed one; or another process there
-    /// answers to this question.
+    /// answers to this question. A message that failed otherwise says nothing: its receiver may be busy.
     pub(super) fn on_gone(&mut self, endpoint: SocketAddr, nonce: Option<u64>) -> bool {
         if !self.ctx.variant.scribe {
             return false;

@@ -296,8 +296,8 @@ impl Protocol {
                 self.joiner
                     .on_send_failed(ctx, writer, to, &reason, refused);
                 self.isolation.on_send_failed(ctx, to, &reason);
-                self.on_gone(to, None);
                 if refused {
+                    self.on_gone(to, None);
                     let judge = self.judge();
                     self.prober.on_refused(&mut self.ctx, to, judge.multiplier);
                     self.answerer

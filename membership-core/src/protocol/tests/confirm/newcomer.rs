@@ -1,5 +1,7 @@
 //! A newcomer's first view, without reading the rows from the table.
 
+use std::net::SocketAddr;
+
 use super::*;
 
 #[test]
@@ -90,82 +92,54 @@ fn a_newcomer_whom_nobody_answers_reads_the_table() {
 fn a_newcomer_does_not_wait_for_a_writer_that_is_gone() {
     let table = history();
     let there = silo(2).endpoint();
-    for how in 0..3 {
+    let failed = |refused| Input::SendFailed {
+        to: there,
+        refused,
+        reason: "failed".into(),
+    };
+    let ended = Input::Disconnected { peer: there };
+    let inputs = [(failed(true), true), (ended, true), (failed(false), false)];
+    for (input, is_gone) in inputs {
         let mut it = Silo::newcomer();
         it.sees(&table[1]);
-        let (_, nonce, _) = it.asked().unwrap();
-        let (now, mut out) = (it.0.ctx.now, Vec::new());
-        match how {
-            0 => {
-                let refused = Input::SendFailed {
-                    to: there,
-                    refused: true,
-                    reason: "refused".into(),
-                };
-                it.0.handle(now, refused, &mut out);
-            }
-            1 => {
-                it.0.handle(now, Input::Disconnected { peer: there }, &mut out)
-            }
-            _ => {
-                let from = SiloAddress::at(there, 9);
-                let header = Header::new(it.0.ctx.fingerprint, from, instance(silo(9)));
-                let peer = PeerIdentity::Proven(instance(silo(9)));
-                let other = Message::NotMe { nonce: nonce + 1 };
-                it.0.receive(LINK, peer, &header, &other);
-                assert!(it.0.fetch.gone().next().is_none(), "another question");
-                it.0.receive(LINK, peer, &header, &Message::NotMe { nonce });
-            }
-        }
-        assert_eq!(it.0.fetch.gone().collect::<Vec<_>>(), [silo(2)]);
-        it.reads_at_last(&table[1]);
+        it.asked().unwrap();
+        let (now, what) = (it.0.ctx.now, format!("{input:?}"));
+        it.0.handle(now, input, &mut Vec::new());
+        let gone: Vec<_> = it.0.fetch.gone().collect();
+        assert_eq!(gone, if is_gone { vec![silo(2)] } else { vec![] }, "{what}");
     }
+    let mut it = Silo::newcomer();
+    it.sees(&table[1]);
+    let (_, nonce, _) = it.asked().unwrap();
+    let other = process(there, 9);
+    let another_question = Message::NotMe { nonce: nonce + 1 };
+    it.is_sent(&other, None, &another_question);
+    assert_eq!(it.0.fetch.gone().next(), None);
+    it.is_sent(&other, None, &Message::NotMe { nonce });
+    assert_eq!(it.0.fetch.gone().collect::<Vec<_>>(), [silo(2)]);
+    it.reads_at_last(&table[1]);
 }
 
 #[test]
 fn another_process_at_the_address_says_so_at_once() {
     let table = history();
-    for joined in [true, false] {
-        let mut it = if joined {
-            Silo::at(&table[0])
-        } else {
-            Silo::newcomer()
-        };
-        it.0.ctx.out.clear();
-        let mut header = Header::new(it.0.ctx.fingerprint, silo(3), instance(silo(3)));
-        header.to = Some(SiloAddress::at(silo(1).endpoint(), 0));
-        let peer = PeerIdentity::Proven(instance(silo(3)));
-        let (nonce, have, want) = (17, 0, 5);
-        let ask = Message::AskRows { nonce, have, want };
-        // The address of this silo's own epoch.
-        if header.to != Some(it.0.ctx.me) {
-            it.0.receive(LINK, peer, &header, &ask);
-            let said = sent(&mut it.0.ctx);
-            assert_eq!(said.len(), 1);
-            assert_eq!(said[0].1, Message::NotMe { nonce });
-        }
-        header.to = Some(SiloAddress::at(silo(1).endpoint(), 7));
-        it.0.receive(LINK, peer, &header, &ask);
-        let said = sent(&mut it.0.ctx);
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert_eq!(said[0].1, Message::NotMe { nonce });
+    let nonce = 17;
+    let ask = ask_rows(nonce, 5);
+    for mut it in [Silo::at(&table[0]), Silo::newcomer()] {
+        let former = SiloAddress::at(silo(1).endpoint(), 7);
+        let asker = process(silo(9).endpoint(), 0);
+        let said = it.is_sent(&asker, Some(former), &ask);
+        assert_eq!(said, [Message::NotMe { nonce }]);
     }
 }
 
 #[test]
 fn a_newcomer_at_a_former_address_is_sent_rows() {
-    let table = history();
-    let mut it = Silo::at(&table[1]);
-    it.0.ctx.out.clear();
+    let mut it = Silo::at(&history()[1]);
     // Its epoch is not decided, and silo 3 was at its address.
-    let from = SiloAddress::at(silo(3).endpoint(), 0);
-    let header = Header::new(it.0.ctx.fingerprint, from, instance(silo(9)));
-    let peer = PeerIdentity::Proven(instance(silo(9)));
-    let (nonce, have, want) = (17, 0, 6);
-    let ask = Message::AskRows { nonce, have, want };
-    it.0.receive(LINK, peer, &header, &ask);
-    let said = sent(&mut it.0.ctx);
-    let is_row = |(_, m): &(_, Message)| matches!(m, Message::Rows { .. });
+    let from = process(silo(3).endpoint(), 0);
+    let said = it.is_sent(&from, None, &ask_rows(17, 6));
+    let is_row = |m: &Message| matches!(m, Message::Rows { .. });
     assert!(!said.is_empty() && said.iter().all(is_row), "{said:?}");
 }
 
@@ -236,30 +210,55 @@ fn a_busy_writer_names_others_and_parts_are_small() {
 #[test]
 fn only_who_proves_its_instance_is_sent_rows() {
     let table = history();
-    for proven in [true, false] {
+    for is_proven in [true, false] {
         let mut it = Silo::at(&table[0]);
-        it.0.ctx.out.clear();
-        let from = SiloAddress::at(silo(9).endpoint(), 0);
-        let header = Header {
-            to: Some(silo(1)),
-            ..Header::new(it.0.ctx.fingerprint, from, instance(silo(9)))
+        let from = Sender {
+            is_proven,
+            ..process(silo(9).endpoint(), 0)
         };
-        let peer = if proven {
-            PeerIdentity::Proven(instance(silo(9)))
-        } else {
-            PeerIdentity::Unproven
-        };
-        let ask = Message::AskRows {
-            nonce: 1,
-            have: 0,
-            want: 5,
-        };
-        it.0.receive(LINK, peer, &header, &ask);
-        assert_eq!(!it.asks_nothing(), proven);
+        let said = it.is_sent(&from, Some(silo(1)), &ask_rows(1, 5));
+        assert_eq!(!said.is_empty(), is_proven);
     }
 }
 
+/// A process that is in no view.
+struct Sender {
+    address: SiloAddress,
+    instance: InstanceId,
+    is_proven: bool,
+}
+
+/// One at this endpoint.
+fn process(there: SocketAddr, epoch: u64) -> Sender {
+    Sender {
+        address: SiloAddress::at(there, epoch),
+        instance: instance(silo(9)),
+        is_proven: true,
+    }
+}
+
+/// A newcomer's question about all rows.
+fn ask_rows(nonce: u64, want: u64) -> Message {
+    let have = 0;
+    Message::AskRows { nonce, have, want }
+}
+
 impl Silo {
+    /// Receives a message by another process; what this silo says to it.
+    fn is_sent(&mut self, from: &Sender, to: Option<SiloAddress>, body: &Message) -> Vec<Message> {
+        self.0.ctx.out.clear();
+        let mut header = Header::new(self.0.ctx.fingerprint, from.address, from.instance);
+        header.to = to;
+        let peer = if from.is_proven {
+            PeerIdentity::Proven(from.instance)
+        } else {
+            PeerIdentity::Unproven
+        };
+        self.0.receive(LINK, peer, &header, body);
+        let said = sent(&mut self.0.ctx).into_iter();
+        said.map(|(_, message)| message).collect()
+    }
+
     /// Nobody answers: it looks at the version row again and again, and reads the rows at last. Returns
     /// how often it looked.
     fn reads_at_last(&mut self, table: &Snapshot) -> u32 {
@@ -274,9 +273,5 @@ impl Silo {
             }
         }
         panic!("it does not read the rows");
-    }
-
-    fn asks_nothing(&mut self) -> bool {
-        sent(&mut self.0.ctx).is_empty()
     }
 }
