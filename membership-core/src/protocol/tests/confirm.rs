@@ -9,8 +9,8 @@ use super::super::timers::Timer;
 use super::super::writer::Writer;
 use super::*;
 use crate::hooks::ProtocolVariant;
-use crate::intent::Observed;
-use crate::{ClusterView, CommitRequest, Delta, Row, RowRead};
+use crate::intent::{Action, Observed};
+use crate::{ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Row, RowRead};
 
 mod newcomer;
 
@@ -61,6 +61,44 @@ fn lie(table: &Snapshot) -> Snapshot {
     third.written_at = table.version();
     rows.insert(Row::encode(third));
     Snapshot::new(table.token.clone(), table.version_row.clone(), rows)
+}
+
+/// A silo with a change of its own to write, which has waited for others'.
+fn writes(table: &Snapshot) -> Silo {
+    let mut it = Silo::at(table);
+    let evict = Action::Evict {
+        silo: silo(2),
+        by: "me".to_owned(),
+        reason: "test".to_owned(),
+    };
+    it.0.writer.submit(&mut it.0.ctx, evict);
+    pass_time(&mut it.0.ctx, secs(2));
+    it
+}
+
+#[test]
+fn nothing_is_committed_on_a_version_that_the_table_has_left() {
+    let table = history();
+    assert_eq!(writes(&table[0]).calls(), Some("commit"));
+    let mut it = writes(&table[0]);
+    it.sees(&table[1]);
+    assert_ne!(it.calls(), Some("commit"), "that would be a conflict");
+}
+
+#[test]
+fn after_a_conflict_the_rows_come_from_others() {
+    let mut it = writes(&history()[0]);
+    let none = Observed::default();
+    it.0.writer.pump(&mut it.0.ctx, Vec::new(), &none);
+    let call = it.0.ctx.out.drain(..).find_map(|e| match e {
+        Effect::Commit { call, .. } => Some(call),
+        _ => None,
+    });
+    let conflict = Ok(CommitOutcome::Conflict(Conflict::default()));
+    it.0.writer
+        .on_committed(&mut it.0.ctx, call.unwrap(), conflict);
+    pass_time(&mut it.0.ctx, secs(4));
+    assert_eq!(it.calls(), Some("version row"));
 }
 
 struct Silo(Protocol);
@@ -123,6 +161,7 @@ impl Silo {
         let mut calls = self.0.ctx.out.drain(..).filter_map(|e| match e {
             Effect::Read { .. } => Some("rows"),
             Effect::ReadRow { .. } => Some("version row"),
+            Effect::Commit { .. } => Some("commit"),
             _ => None,
         });
         calls.next_back()

@@ -72,12 +72,7 @@ impl Sender {
     }
 
     fn asked(&mut self) -> Option<IntentId> {
-        self.writer
-            .forward(&mut self.ctx, &self.contacts, &BTreeSet::new());
-        sent(&mut self.ctx).into_iter().find_map(|(_, m)| match m {
-            Message::Forward { changes } => Some(changes[0].0),
-            _ => None,
-        })
+        self.asks().map(|(_, id)| id)
     }
 
     /// Whom it asks to write what.

@@ -1,6 +1,7 @@
 //! Whom a silo probes.
 
 use super::super::machine::Protocol;
+use super::super::timers::Timer;
 use super::*;
 use crate::hooks::ProtocolVariant;
 
@@ -21,5 +22,11 @@ fn active_silos_watch_each_other_while_most_silos_join() {
         protocol.retarget();
         let watched = |n: u8| protocol.aimed_at.0.contains(&silo(n));
         assert_eq!((2..=6).all(watched), scribe);
+        let soon = protocol.ctx.mono() + ms(250);
+        let is_soon = |n| {
+            let timer = Timer::Probe(silo(n));
+            protocol.ctx.timers.at(timer).is_some_and(|at| at <= soon)
+        };
+        assert_eq!((2..=6).all(is_soon), scribe, "and at once");
     }
 }
