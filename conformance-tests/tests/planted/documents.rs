@@ -1,15 +1,18 @@
-//! A backend over documents whose store ignores one condition of a conditional write on purpose.
+//! A backend over documents whose store ignores one condition of a conditional write on purpose, and the
+//! cases that must catch it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use conformance_tests::{Backend, Capability, Reason, Stop};
+use conformance_tests::{Backend, Capability, Effort, Reason, Stop, Suite};
 use membership_core::{
     ClusterName, DocumentRead, DocumentStore, DocumentTable, Guarantees, Heartbeat,
     MembershipTable, MemoryDocumentStore, MemoryDocuments, Operation, Revision, SiloAddress,
     Stored, TableError, TableErrorKind, TableLimits,
 };
+
+use super::quick;
 
 /// What the store does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,5 +215,74 @@ impl DocumentStore for Document {
 
     fn guarantees(&self) -> Guarantees {
         self.heartbeats.guarantees()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_store_without_a_fault_passes() {
+    let report = quick(Suite::new(Faulty::new(Fault::None))).run().await;
+    assert!(report.passed(), "{report}");
+}
+
+/// A name that the store refuses leaves nothing that the suite would have to remove.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_may_refuse_long_names() {
+    let suite = quick(Suite::new(Faulty::new(Fault::RefusesLongNames)));
+    let case = "clusters_with_the_longest_names_are_isolated";
+    let report = suite.named(case).run().await;
+    assert!(report.passed(), "{report}");
+    assert!(report.to_string().contains("names are refused"), "{report}");
+}
+
+/// Each condition of a document store that can be ignored, a case that must catch it, and what that
+/// case must name.
+const CONDITIONS: &[(Fault, &str, &str)] = &[
+    (
+        Fault::BeginsAnew,
+        "a_table_made_anew_is_reported",
+        "landed as",
+    ),
+    (
+        Fault::BeginsAnewWithTheStore,
+        "a_store_made_anew_is_reported",
+        "landed as",
+    ),
+    (
+        Fault::StoresOverAnyRevision,
+        "a_table_rolled_back_is_reported",
+        "store_if_unchanged stored over a revision that is past",
+    ),
+    (
+        Fault::CreatesOverADocument,
+        "a_table_rolled_back_is_reported",
+        "store_if_unchanged without a revision replaced a document",
+    ),
+    (
+        Fault::RemovesAnyRevision,
+        "a_table_rolled_back_is_reported",
+        "remove_if_unchanged removed",
+    ),
+    (
+        Fault::RemovesWhatIsNotThere,
+        "a_wiped_table_is_reported",
+        "remove_if_unchanged removed, or says so",
+    ),
+];
+
+/// No case repeats less to find them: each is caught whatever the effort is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_ignored_condition_of_a_document_store_is_caught() {
+    for (fault, case, named) in CONDITIONS {
+        for effort in [Effort::quick(), Effort::default(), Effort::soak()] {
+            let suite = Suite::new(Faulty::new(*fault))
+                .named(*case)
+                .on_result(|_| {});
+            let report = suite.seed(4711).effort(|e| *e = effort).run().await;
+            let text = report.to_string();
+            assert!(
+                report.failures().count() == 1 && text.contains(named),
+                "{fault:?} was not caught by {case}: {text}"
+            );
+        }
     }
 }

@@ -12,9 +12,8 @@ mod documents;
 mod network;
 
 use broken::{Bug, Least, Planted};
-use conformance_tests::{Capability, Clause, Effort, Outcome, Reason, Report, Suite};
+use conformance_tests::{Capability, Clause, Outcome, Reason, Report, Suite};
 use deposed::{Replicated, Slip};
-use documents::{Fault, Faulty};
 use network::{Flaw, Networked};
 
 /// Runs the cases of these clauses, with pauses that are shorter than those of a server.
@@ -452,75 +451,6 @@ async fn what_cannot_be_counted_is_named() {
             report.failures().count() == 1 && text.contains(named),
             "{flaw:?}: {text}"
         );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_store_without_a_fault_passes() {
-    let report = quick(Suite::new(Faulty::new(Fault::None))).run().await;
-    assert!(report.passed(), "{report}");
-}
-
-/// A name that the store refuses leaves nothing that the suite would have to remove.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_may_refuse_long_names() {
-    let suite = quick(Suite::new(Faulty::new(Fault::RefusesLongNames)));
-    let case = "clusters_with_the_longest_names_are_isolated";
-    let report = suite.named(case).run().await;
-    assert!(report.passed(), "{report}");
-    assert!(report.to_string().contains("names are refused"), "{report}");
-}
-
-/// Each condition of a document store that can be ignored, a case that must catch it, and what that
-/// case must name.
-const CONDITIONS: &[(Fault, &str, &str)] = &[
-    (
-        Fault::BeginsAnew,
-        "a_table_made_anew_is_reported",
-        "landed as",
-    ),
-    (
-        Fault::BeginsAnewWithTheStore,
-        "a_store_made_anew_is_reported",
-        "landed as",
-    ),
-    (
-        Fault::StoresOverAnyRevision,
-        "a_table_rolled_back_is_reported",
-        "store_if_unchanged stored over a revision that is past",
-    ),
-    (
-        Fault::CreatesOverADocument,
-        "a_table_rolled_back_is_reported",
-        "store_if_unchanged without a revision replaced a document",
-    ),
-    (
-        Fault::RemovesAnyRevision,
-        "a_table_rolled_back_is_reported",
-        "remove_if_unchanged removed",
-    ),
-    (
-        Fault::RemovesWhatIsNotThere,
-        "a_wiped_table_is_reported",
-        "remove_if_unchanged removed, or says so",
-    ),
-];
-
-/// No case repeats less to find them: each is caught whatever the effort is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_ignored_condition_of_a_document_store_is_caught() {
-    for (fault, case, named) in CONDITIONS {
-        for effort in [Effort::quick(), Effort::default(), Effort::soak()] {
-            let suite = Suite::new(Faulty::new(*fault))
-                .named(*case)
-                .on_result(|_| {});
-            let report = suite.seed(4711).effort(|e| *e = effort).run().await;
-            let text = report.to_string();
-            assert!(
-                report.failures().count() == 1 && text.contains(named),
-                "{fault:?} was not caught by {case}: {text}"
-            );
-        }
     }
 }
 
