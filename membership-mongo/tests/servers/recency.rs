@@ -5,15 +5,20 @@ use std::time::Instant;
 
 use conformance_tests::contention;
 use conformance_tests::helpers::until;
+use conformance_tests::servers::ServerBackend;
 use membership_testbed::suite;
 use mongodb::bson::doc;
 
 use super::*;
 use crate::support::{MongoDb, SECRET};
 
+/// The longest time between two writes of the journal that a server takes, in milliseconds: what
+/// waits for it takes about half of that each time, and nothing else here takes as long.
+const RARE_JOURNAL: &str = "--journalCommitInterval=500";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quiet_reads_do_not_wait_for_the_journal() {
-    let server = server(&[]).await;
+    let server = server(&[RARE_JOURNAL]).await;
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
     table.commit(&insert(&table, 1).await).await.unwrap();
@@ -29,19 +34,19 @@ async fn quiet_reads_do_not_wait_for_the_journal() {
     }
     let took = began.elapsed();
     println!("100 reads take {took:?}");
-    // The server writes its journal ten times per second.
-    assert!(took < Duration::from_secs(3), "100 reads take {took:?}");
+    assert!(took < Duration::from_secs(10), "100 reads take {took:?}");
     baseline.remove().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writers_do_not_wait_for_the_journal() {
-    let backend = suite::single(MongoDb, Kind::MongoDb, SECRET).await.unwrap();
+    let server = suite::own_server(Kind::MongoDb, &[RARE_JOURNAL], suite::durable(SECRET)).await;
+    let backend = ServerBackend::new("a rare journal", MongoDb, server).secret(SECRET);
     let figures = contention::run(&backend, &blue(), 8, Duration::from_secs(5)).await;
     let figures = figures.unwrap();
     println!("{figures}");
-    // A writer that waited for the journal before each commit would make ten per second.
-    assert!(figures.commits_per_second() > 60.0, "{figures}");
+    // Writers that waited for the journal before each commit would make two per second.
+    assert!(figures.commits_per_second() > 20.0, "{figures}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
