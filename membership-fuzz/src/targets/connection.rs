@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use membership::ClusterView;
 use membership::protocol::{Header, Message};
-use membership::transport::fuzzing::{End, Handshaken, Heard, read, write};
+use membership::transport::fuzzing::{End, Handshaken, Heard, read, write, write_all};
 use membership::transport::{Encoder, Hello, SiloKey, decode, encode};
 use membership_core::{Delta, DeltaError, InstanceId, Rows};
 
@@ -15,8 +15,8 @@ use crate::samples::{self, BASE, ME, MEMBER, NEWCOMER};
 const MAX_INTRODUCTION: usize = 8 + 4 + 2048;
 /// The longest message of who is no member.
 const MAX_OF_OTHERS: usize = 4096;
-/// The most that a handshake fixes of a header.
-const MAX_FIXED: usize = 128;
+/// The most of a header that a handshake, or the message before, makes known.
+const MAX_FIXED: usize = 256;
 
 /// What the handshake of the connection has fixed that messages come by.
 static HANDSHAKE: LazyLock<Handshaken> = LazyLock::new(|| Handshaken::from(&samples::header()));
@@ -134,6 +134,10 @@ pub(super) const FRAMES: Target = Target {
             all.push([&[1], &frames[..], &ping, &frames].concat());
             all.push([&[0], &frames[..]].concat());
         }
+        let probe = Message::Probe { nonce: 1 }.into();
+        let probe = Encoder::default().encode(&samples::header(), &probe);
+        let twice = vec![probe.expect("it is encoded"); 2];
+        all.push([&[1], &write_all(&twice)[..]].concat());
         all.extend(
             samples::frozen()
                 .into_iter()

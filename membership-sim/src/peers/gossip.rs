@@ -5,10 +5,12 @@
 //! left the cluster: because somebody does not reach it, or because it was downed. A member that
 //! answers again before the resolver downs it returns to the set. A member that was downed ends, and
 //! does not return, unless it is *supervised*: then a new process starts at its address after a
-//! second. Messages are handed over in memory; their size is that of the bytes that they would be.
+//! second. Messages are handed over in memory; their size is that of the bytes that they would be on
+//! connections of the TCP transport, which leaves out a header that is that of the message before.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,6 +33,10 @@ use crate::ours::endpoint;
 const BEGIN: u64 = 1_763_000_000_000;
 /// The length and the kind of a frame.
 const FRAME: u64 = 4 + 1;
+/// The length of a header, where one is there.
+const LENGTH: u64 = 1;
+/// A connection without messages for so long is closed (`TcpConfig::idle_timeout`).
+const IDLE: Duration = Duration::from_secs(120);
 
 /// A message with its size.
 pub struct Sent {
@@ -56,6 +62,32 @@ pub struct Node {
     /// The members that its application uses.
     active: Vec<SiloAddress>,
     sizes: LastSize,
+    headers: Headers,
+}
+
+/// The headers that the other ends of a member's connections know. There are two connections for each
+/// pair of members: each one's requests and their answers use one.
+#[derive(Default)]
+struct Headers {
+    known: BTreeMap<(Member, bool), (u64, Duration)>,
+    tidied: Duration,
+}
+
+impl Headers {
+    /// How many bytes this header takes on that connection.
+    fn bytes(&mut self, now: Duration, to: (Member, bool), head: &[u8], is_fresh: bool) -> u64 {
+        if now > self.tidied + IDLE {
+            self.known.retain(|_, (_, at)| *at + IDLE > now);
+            self.tidied = now;
+        }
+        let mut hash = DefaultHasher::new();
+        hash.write(head);
+        let hash = hash.finish();
+        match self.known.insert(to, (hash, now)) {
+            Some((known, at)) if known == hash && at + IDLE > now && !is_fresh => 0,
+            _ => LENGTH + head.len() as u64,
+        }
+    }
 }
 
 impl Node {
@@ -74,7 +106,9 @@ impl Node {
         self.protocol.handle(at, input, &mut effects);
         for effect in effects {
             match effect {
-                Effect::Send { to, header, body } => self.send((to, asker), header, body, out),
+                Effect::Send { to, header, body } => {
+                    self.send(now, (to, asker), (header, body), out);
+                }
                 Effect::Publish(view) => self.published(&view, out),
                 Effect::Stop(_) => out.ended = true,
                 _ => {}
@@ -84,20 +118,22 @@ impl Node {
     }
 
     fn send(
-        &self,
+        &mut self,
+        now: Duration,
         (to, asker): (Destination, Option<SocketAddr>),
-        header: Header,
-        body: Arc<Message>,
+        (header, body): (Header, Arc<Message>),
         out: &mut Effects<Self>,
     ) {
-        let to = match to {
-            Destination::Endpoint(to) | Destination::Fresh(to) => Some(to),
+        let is_fresh = matches!(to, Destination::Fresh(_));
+        let (to, is_answer) = match to {
+            Destination::Endpoint(to) | Destination::Fresh(to) => (Some(to), false),
             // An answer goes to whoever asked.
-            _ => asker,
+            _ => (asker, true),
         };
-        let size = encode_header(&header).map_or(0, |head| head.len() as u64);
-        let bytes = FRAME + size + self.size(&body);
         if let Some(to) = to.and_then(member) {
+            let head = encode_header(&header).unwrap_or_default();
+            let head = self.headers.bytes(now, (to, is_answer), &head, is_fresh);
+            let bytes = FRAME + head + self.size(&body);
             out.sends.push((
                 to,
                 Sent {
@@ -223,6 +259,7 @@ pub fn world(seed: u64, config: Config, supervised: bool) -> Result<PeerWorld<No
             wake_at: None,
             active: Vec::new(),
             sizes: Rc::clone(&sizes),
+            headers: Headers::default(),
         }
     };
     let mut world = PeerWorld::new(seed, Latency::default(), Box::new(make));

@@ -3,7 +3,8 @@
 //! Most of a header never changes: who sends, to whom, in which cluster. The handshake of a
 //! connection has [fixed](Fixed) it, so a header on that connection carries only the parts that
 //! differ. Each header stands for itself: it does not depend on messages before it, which may have
-//! been dropped. Without a handshake every part is there.
+//! been dropped. Without a handshake every part is there. Headers of members without a table are not
+//! taken apart: see `tcp/again.rs`.
 //!
 //! ```text
 //! 3 bits     the encoding

@@ -15,7 +15,7 @@ use super::frame::{self, Assembler, CHUNK, FrameError, Kind, Taken};
 use super::link::Link;
 use super::roll::Standing;
 use super::shared::{Phase, Shared};
-use super::terse;
+use super::{again, terse};
 use crate::transport::tls::Secret;
 use crate::transport::{DecodeError, DeliverError, EncodedMessage, Inbox};
 
@@ -207,6 +207,7 @@ async fn write<W: AsyncWrite + Unpin>(
 ) -> Result<(), FrameError> {
     let mut buffer = Vec::new();
     let mut long: Option<(EncodedMessage, usize)> = None;
+    let mut written = again::Written::default();
     loop {
         let mut batch = link.queue.take(long.is_none());
         if batch.is_empty() && long.is_none() {
@@ -236,7 +237,7 @@ async fn write<W: AsyncWrite + Unpin>(
         for item in &batch.short {
             match &link.agreed {
                 Some(agreed) => terse::put(&mut buffer, item, &agreed.sent),
-                None => frame::put(&mut buffer, Kind::Message, &[item.head(), item.body()]),
+                None => written.put(&mut buffer, item),
             }
         }
         if batch.close {

@@ -46,7 +46,7 @@ pub(super) struct Connection {
     pub(super) keys: ClusterKeys,
     /// What else it was believed for.
     pub(super) besides: Besides,
-    /// What messages need not repeat: headers of silos alone leave something out.
+    /// What messages of silos need not repeat.
     pub(super) agreed: Option<Agreed>,
 }
 

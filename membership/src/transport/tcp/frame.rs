@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
+use super::again;
+
 /// A longer message is cut into pieces of this many bytes: the most that a probe waits for.
 pub(super) const CHUNK: usize = 64 * 1024;
 /// The longest frame that is accepted: room for a newer build with larger pieces.
@@ -46,6 +48,10 @@ pub(super) enum Kind {
     Close = 7,
     /// A whole message, of whose header everything is left out that the handshake fixed.
     Terse = 8,
+    /// The length of a header (1 byte) and a whole message, which begins with that header.
+    Headed = 9,
+    /// A whole message without its header, which is that of the last `Headed` one.
+    Again = 10,
 }
 
 impl Kind {
@@ -60,6 +66,8 @@ impl Kind {
             Self::Pong,
             Self::Close,
             Self::Terse,
+            Self::Headed,
+            Self::Again,
         ]
         .into_iter()
         .find(|k| *k as u8 == byte)
@@ -227,7 +235,8 @@ pub(super) async fn next<R: AsyncRead + Unpin>(
     Ok((length, assembler.take(kind, content, member, limit)?))
 }
 
-/// Joins the pieces of a long message; each connection has at most one at a time.
+/// Makes whole messages of frames. It joins the pieces of a long one, of which each connection has at
+/// most one at a time, and adds the header of those that come without.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     total: usize,
@@ -236,6 +245,7 @@ pub(super) struct Assembler {
     bytes: Vec<u8>,
     skips: bool,
     since: Option<Instant>,
+    heard: again::Heard,
 }
 
 impl Assembler {
@@ -262,7 +272,9 @@ impl Assembler {
         let message = match kind {
             Kind::Message if is_whole => Some(content),
             Kind::Terse if is_whole => return Ok(Taken::Terse(content)),
-            Kind::Message | Kind::Terse => return Ok(Taken::Dropped),
+            Kind::Headed if is_whole => Some(self.heard.headed(content)?),
+            Kind::Again if is_whole => Some(self.heard.again(&content)?),
+            Kind::Message | Kind::Terse | Kind::Headed | Kind::Again => return Ok(Taken::Dropped),
             Kind::Start if skip => {
                 self.skip(Some(&content), length.saturating_sub(4))?;
                 return Ok(Taken::Dropped);

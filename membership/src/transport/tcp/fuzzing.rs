@@ -11,7 +11,7 @@ use membership_core::{ClusterKeys, ClusterName, ClusterView, InstanceId};
 use super::frame::{self, Assembler, CHUNK, FrameError, Taken};
 use super::handshake::{self, Agreed, HandshakeError, Introduction, Me, Secured};
 use super::roll::Roll;
-use super::{carry, config::TcpConfig, terse};
+use super::{again, carry, config::TcpConfig, terse};
 use crate::transport::header::Fixed;
 use crate::transport::tls::{Proven, judge_certificates, parse_secret, read_pem};
 use crate::transport::{DecodeError, EncodedMessage, Hello, SiloKey};
@@ -182,6 +182,16 @@ pub fn write(message: &EncodedMessage, handshake: &Handshaken) -> Vec<u8> {
         for from in (0..message.len()).step_by(CHUNK) {
             carry::put_piece(&mut frames, message, from);
         }
+    }
+    frames
+}
+
+/// The frames of messages one after the other, as a connection of members without a table sends them.
+#[must_use]
+pub fn write_all(messages: &[EncodedMessage]) -> Vec<u8> {
+    let (mut written, mut frames) = (again::Written::default(), Vec::new());
+    for message in messages {
+        written.put(&mut frames, message);
     }
     frames
 }

@@ -61,7 +61,7 @@ pub(super) struct Link {
     /// before.
     pub(super) life: Duration,
     besides: Besides,
-    /// What messages need not repeat.
+    /// What messages of silos need not repeat.
     pub(super) agreed: Option<Agreed>,
 }
 

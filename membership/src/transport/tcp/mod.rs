@@ -13,6 +13,7 @@
 //! `sources`, `turns` and `recent` bound the handshakes of others.
 
 mod accept;
+mod again;
 mod carry;
 mod check;
 mod config;

@@ -1,5 +1,6 @@
 //! The frozen corpus, damaged bytes, queues, and what messages leave out.
 
+mod again;
 mod corpus;
 mod damage;
 mod proofs;
