@@ -46,6 +46,8 @@ pub struct Share {
     pub seconds: u64,
     #[serde(default)]
     pub heavy: bool,
+    #[serde(default)]
+    pub nightly: bool,
     #[serde(default = "one")]
     pub lanes: u64,
 }

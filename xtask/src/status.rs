@@ -56,6 +56,9 @@ pub struct Status {
     /// Fail where a set-up in the table of docs/providers.md has no run.
     #[arg(long)]
     all: bool,
+    /// Fail where a store in that table has no run over any set-up.
+    #[arg(long)]
+    stores: bool,
 }
 
 /// One store's last whole run.
@@ -184,9 +187,21 @@ fn of<'a>(runs: &'a Runs, store: &'a str) -> impl Iterator<Item = (&'a String, &
     runs.iter().filter(move |(name, _)| base(name) == store)
 }
 
+/// The set-ups in the table of round trips.
+fn rows(document: &str) -> BTreeSet<String> {
+    let table = document.split_once(BEGIN_ALL).unwrap_or_default().1;
+    let table = table.split(END).next().unwrap_or_default();
+    let names = table
+        .lines()
+        .filter_map(|line| cells(line).into_iter().next());
+    names
+        .filter(|name| stores_of_schemes().any(|(_, store)| store == base(name)))
+        .collect()
+}
+
 /// The result of one store in a few words that do not change when the suite grows: its worst run,
-/// and the number of runs.
-fn in_short(runs: &Runs, store: &str) -> Option<String> {
+/// and the number of set-ups that it has run over, now or earlier.
+fn in_short(runs: &Runs, rows: &BTreeSet<String>, store: &str) -> Option<String> {
     let worst = of(runs, store)
         .map(|(_, run)| run)
         .max_by_key(|run| run.failed)?;
@@ -195,7 +210,12 @@ fn in_short(runs: &Runs, store: &str) -> Option<String> {
     } else {
         worst.cases()
     };
-    Some(match of(runs, store).count() {
+    let earlier = rows.iter().filter(|name| base(name) == store);
+    let set_ups: BTreeSet<_> = of(runs, store)
+        .map(|(name, _)| name)
+        .chain(earlier)
+        .collect();
+    Some(match set_ups.len() {
         1 => word,
         several => format!("{word} ({several} set-ups)"),
     })
@@ -220,7 +240,7 @@ fn compared(line: &str) -> String {
 
 /// The table of stores: changes the last cell of each row whose second cell names a scheme with a
 /// run.
-fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
+fn stores(document: &str, runs: &Runs, rows: &BTreeSet<String>) -> Result<String, Failure> {
     between(document, BEGIN, |lines| {
         let row = |text: &&str| {
             let mut cells = cells(text);
@@ -229,7 +249,7 @@ fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
             });
             let stores = stores_of_schemes().filter(|(scheme, _)| schemes.contains(scheme));
             let found: Vec<_> = stores
-                .filter_map(|(_, store)| Some((store, in_short(runs, store)?)))
+                .filter_map(|(_, store)| Some((store, in_short(runs, rows, store)?)))
                 .collect();
             let said = match found.as_slice() {
                 [] => return (*text).to_owned(),
@@ -249,8 +269,8 @@ fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
     })
 }
 
-/// The table of round trips: one row per store, in the order of the schemes; a store without a run
-/// keeps its row.
+/// The table of round trips: one row per set-up, in the order of the schemes; one without a run keeps
+/// its row.
 fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
     between(document, BEGIN_ALL, |lines| {
         let head = ["store"]
@@ -270,16 +290,29 @@ fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
             line(&head),
             line(&vec!["---".to_owned(); head.len()]).replace(' ', ""),
         ];
+        let earlier: BTreeMap<String, &str> = lines
+            .iter()
+            .skip(2)
+            .filter_map(|text| Some((cells(text).into_iter().next()?, *text)))
+            .collect();
         for (_, store) in stores_of_schemes() {
-            for (name, run) in of(runs, store) {
-                // Only a part of the cases ran: the row of the last whole run still holds, unless
-                // one of the cases failed.
-                let before = lines.iter().skip(2);
-                let mut before = before.filter(|text| cells(text).first() == Some(name));
-                if let (true, 0, Some(row)) = (run.is_part, run.failed, before.next()) {
-                    table.push((*row).to_owned());
-                    continue;
-                }
+            let names = of(runs, store).map(|(name, _)| name).chain(earlier.keys());
+            let names: BTreeSet<_> = names.filter(|name| base(name) == store).collect();
+            for name in names {
+                let run = match (runs.get(name), earlier.get(name)) {
+                    (None, Some(row)) => {
+                        table.push((*row).to_owned());
+                        continue;
+                    }
+                    // Only a part of the cases ran: the row of the last whole run still holds, unless
+                    // one of the cases failed.
+                    (Some(run), Some(row)) if run.is_part && run.failed == 0 => {
+                        table.push((*row).to_owned());
+                        continue;
+                    }
+                    (Some(run), _) => run,
+                    (None, None) => continue,
+                };
                 let trips = OPERATIONS.iter().map(|name| {
                     run.round_trips
                         .get(*name)
@@ -292,13 +325,6 @@ fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
                         .chain([run.cases()])
                         .collect::<Vec<_>>(),
                 ));
-            }
-            if of(runs, store).next().is_none() {
-                let before = lines
-                    .iter()
-                    .skip(2)
-                    .filter(|text| cells(text).first().is_some_and(|cell| base(cell) == store));
-                table.extend(before.map(|text| (*text).to_owned()));
             }
         }
         table
@@ -313,10 +339,11 @@ impl Status {
 
     fn compare(&self, root: &Path, runs: &Runs) -> Result<(), Failure> {
         let mut wrong = Vec::new();
-        for (name, write) in [
-            ("README.md", stores as fn(&str, &Runs) -> _),
-            (PROVIDERS, round_trips),
-        ] {
+        let set_ups = rows(&fs::read_to_string(root.join(PROVIDERS))?);
+        let write_stores = |document: &str, runs: &Runs| stores(document, runs, &set_ups);
+        let write: [(&str, &dyn Fn(&str, &Runs) -> Result<String, Failure>); 2] =
+            [("README.md", &write_stores), (PROVIDERS, &round_trips)];
+        for (name, write) in write {
             let path = root.join(name);
             let before = fs::read_to_string(&path)?;
             let after = write(&before, runs).map_err(|e| Failure::new(format!("{name}: {e}")))?;
@@ -344,8 +371,9 @@ impl Status {
             )));
         }
         cases::check(root, runs)?;
-        if self.all {
-            cases::every_row_has_a_run(&fs::read_to_string(root.join(PROVIDERS))?, runs)?;
+        if self.all || self.stores {
+            let document = fs::read_to_string(root.join(PROVIDERS))?;
+            cases::every_row_has_a_run(&document, runs, !self.all)?;
         }
         let parts: Vec<&str> = runs
             .iter()
@@ -412,7 +440,7 @@ mod tests {
             ("redis".to_owned(), run(6, 0)),
             ("valkey".to_owned(), run(5, 1)),
         ]);
-        let written = stores(README, &runs).unwrap();
+        let written = stores(README, &runs, &BTreeSet::new()).unwrap();
         assert!(
             written.contains("| SQLite | `sqlite` | one file | passes |\n"),
             "{written}"
@@ -431,13 +459,13 @@ mod tests {
             ("sqlite".to_owned(), run(5, 0)),
             ("sqlite, as it was".to_owned(), run(4, 0)),
         ]);
-        let least = stores(README, &several).unwrap();
+        let least = stores(README, &several, &BTreeSet::new()).unwrap();
         assert!(
             least.contains("| one file | passes (2 set-ups) |"),
             "{least}"
         );
-        assert_eq!(stores(&written, &runs).unwrap(), written);
-        assert!(stores("no markers", &runs).is_err());
+        assert_eq!(stores(&written, &runs, &BTreeSet::new()).unwrap(), written);
+        assert!(stores("no markers", &runs, &BTreeSet::new()).is_err());
     }
 
     #[test]
@@ -510,8 +538,14 @@ mod tests {
         let root = documents();
         let status = |check, whole, run| {
             let runs = Runs::from([("sqlite".to_owned(), run)]);
-            let all = false;
-            Status { check, whole, all }.compare(root.path(), &runs)
+            let (all, stores) = (false, false);
+            let status = Status {
+                check,
+                whole,
+                all,
+                stores,
+            };
+            status.compare(root.path(), &runs)
         };
         assert!(status(true, false, run(5, 0)).is_err(), "not written yet");
         status(false, false, run(5, 0)).unwrap();
@@ -535,19 +569,38 @@ mod tests {
     #[test]
     fn a_check_fails_for_a_case_that_vanished_and_for_a_set_up_without_a_run() {
         let root = documents();
-        let status = |check, all, runs: &[(&str, Run)]| {
+        let status_of = |check, (all, stores), runs: &[(&str, Run)]| {
             let runs = runs
                 .iter()
                 .map(|(name, run)| ((*name).to_owned(), run.clone()));
             let whole = false;
-            Status { check, whole, all }.compare(root.path(), &runs.collect())
+            let status = Status {
+                check,
+                whole,
+                all,
+                stores,
+            };
+            status.compare(root.path(), &runs.collect())
         };
+        let status = |check, all, runs: &[(&str, Run)]| status_of(check, (all, false), runs);
         let (sqlite, redis) = (("sqlite", run(2, 0)), ("redis", run(2, 0)));
         status(false, false, &[sqlite.clone(), redis.clone()]).unwrap();
         status(true, true, &[sqlite.clone(), redis]).unwrap();
         status(true, false, std::slice::from_ref(&sqlite)).unwrap();
         let error = status(true, true, std::slice::from_ref(&sqlite)).unwrap_err();
         assert!(error.to_string().contains("redis"), "{error}");
+        // Another set-up of the same store is enough for a quick run, and for no other one.
+        let several = ("redis (several)", run(2, 0));
+        status(false, false, &[sqlite.clone(), several.clone()]).unwrap();
+        let quick = [sqlite.clone(), several];
+        status_of(true, (false, true), &quick).unwrap();
+        let error = status(true, true, &quick).unwrap_err();
+        assert!(error.to_string().contains("no run of redis:"), "{error}");
+        let error = status_of(true, (false, true), &quick[..1]).unwrap_err();
+        assert!(
+            error.to_string().contains("redis, redis (several)"),
+            "{error}"
+        );
         let of = |names: &[&str], is_part| Run {
             cases: names.iter().map(|name| (*name).to_owned()).collect(),
             is_part,

@@ -37,8 +37,8 @@ pub struct Test {
     /// not only the cases that differ.
     #[arg(long)]
     whole: bool,
-    /// Run every case of the suite with fewer repetitions: histories of 500 commits instead of up
-    /// to 2,000.
+    /// Run every case of the suite with fewer repetitions, histories of 500 commits instead of up to
+    /// 2,000, and each store over one set-up: what that leaves out is named.
     #[arg(long, conflicts_with = "whole")]
     quick: bool,
     /// Servers as containers of a Docker engine, and not as processes of this machine.
@@ -105,7 +105,17 @@ impl Test {
             watched: false,
             environment,
         };
-        let chosen = chosen(&self.only, |share| !share.by_default);
+        let is_left_out = |share: &&Share| self.quick && self.only.is_empty() && share.nightly;
+        let left_out: Vec<_> = shares().iter().filter(is_left_out).collect();
+        let mut chosen = chosen(&self.only, |share| !share.by_default);
+        chosen.retain(|share| !is_left_out(share));
+        if !left_out.is_empty() {
+            let names: Vec<_> = left_out.iter().map(|share| share.name).collect();
+            say(&format!(
+                "left to runs without --quick: {}",
+                names.join(", ")
+            ));
+        }
         let available = available::sort(chosen, self.containers);
         if self.all || !self.only.is_empty() {
             available.nothing_is_missing()?;

@@ -26,6 +26,8 @@ pub struct Share {
     pub seconds: u64,
     /// Whether its server needs most of a core. Of such shares one runs at a time, as long as any waits.
     pub heavy: bool,
+    /// Whether a quick run leaves it out: another set-up of a store that has a share of its own.
+    pub nightly: bool,
     /// How many lanes it takes where there are more than two: more than one if its server needs more
     /// than a core.
     pub lanes: u64,
@@ -39,6 +41,7 @@ const SHARE: Share = Share {
     by_default: false,
     seconds: 60,
     heavy: false,
+    nightly: false,
     lanes: 1,
 };
 
@@ -84,6 +87,7 @@ fn share(of: &'static providers::Manifest, share: &'static providers::Share) -> 
         by_default: share.by_default,
         seconds: share.seconds,
         heavy: share.heavy,
+        nightly: share.nightly,
         lanes: share.lanes,
     }
 }
