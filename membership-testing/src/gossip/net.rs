@@ -246,7 +246,9 @@ impl Net {
 
     /// A process does not run for a time. What arrives and what is due waits.
     pub fn pause(&mut self, node: NodeId, time: Duration) {
-        self.nodes[node].paused_until = self.now + time;
+        // A shorter pause within another one does not end that.
+        let until = self.nodes[node].paused_until.max(self.now + time);
+        self.nodes[node].paused_until = until;
         if self.nodes[node].lives() {
             self.push(self.now + time, run::What::Resume(node, time));
         }

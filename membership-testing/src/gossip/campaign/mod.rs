@@ -167,6 +167,8 @@ impl<'a> Run<'a> {
         }
         self.net.heal();
         self.note("the faults end");
+        // A flag may still follow the silence of before, while the next answers are on their way.
+        self.pass(self.config.heartbeat_interval * 3);
         self.settle()?;
         self.calm();
         self.clean_split()?;
