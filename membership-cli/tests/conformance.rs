@@ -445,6 +445,7 @@ mod server {
         answers_are_lost_over_postgres, "postgres", Postgres, Some(SECRET);
         answers_are_lost_over_mariadb, "mysql", MariaDb, Some(SECRET);
         answers_are_lost_over_etcd, "etcd", Etcd, Some(SECRET);
+        answers_are_lost_over_nats, "nats", Nats, Some(SECRET);
         answers_are_lost_over_consul, "consul", Consul, Some(SECRET);
         answers_are_lost_over_zookeeper, "zk", ZooKeeper, Some(SECRET);
         answers_are_lost_over_mongodb, "mongodb", MongoDb, Some(SECRET);

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 /// Schemes of stores with one server at the address, with the default port.
-const PLAIN: [(&str, u16); 11] = [
+const PLAIN: [(&str, u16); 12] = [
     ("redis", 6379),
     ("postgres", 5432),
     ("postgresql", 5432),
@@ -14,6 +14,7 @@ const PLAIN: [(&str, u16); 11] = [
     ("mariadb", 3306),
     ("etcd", 2379),
     ("consul", 8500),
+    ("nats", 4222),
     ("zk", 2181),
     ("mongodb", 27_017),
     ("cassandra", 9042),
@@ -21,7 +22,7 @@ const PLAIN: [(&str, u16); 11] = [
 /// Schemes of stores whose server is in the option `endpoint`: `http://host:port`.
 const ENDPOINT: [&str; 2] = ["dynamodb", "azure-table"];
 /// Schemes whose servers refuse a user that does not exist.
-const USERS: [&str; 9] = [
+const USERS: [&str; 10] = [
     "redis",
     "postgres",
     "postgresql",
@@ -29,6 +30,7 @@ const USERS: [&str; 9] = [
     "mysql",
     "mariadb",
     "etcd",
+    "nats",
     "mongodb",
     "cassandra",
 ];
@@ -279,6 +281,7 @@ mod tests {
             ("postgresql://[::1]", "postgresql://127.0.0.1:9"),
             ("zk://u:p@h/app", "zk://u:p@127.0.0.1:9/app"),
             ("consul://:token@h", "consul://:token@127.0.0.1:9"),
+            ("nats://u:p@h?replicas=1", "nats://u:p@127.0.0.1:9?replicas=1"),
             (
                 "dynamodb://k:s@us-east-1/t?endpoint=http://h:8000&create=false",
                 "dynamodb://k:s@us-east-1/t?endpoint=http://127.0.0.1:9&create=false",
