@@ -281,7 +281,10 @@ mod tests {
             ("postgresql://[::1]", "postgresql://127.0.0.1:9"),
             ("zk://u:p@h/app", "zk://u:p@127.0.0.1:9/app"),
             ("consul://:token@h", "consul://:token@127.0.0.1:9"),
-            ("nats://u:p@h?replicas=1", "nats://u:p@127.0.0.1:9?replicas=1"),
+            (
+                "nats://u:p@h?replicas=1",
+                "nats://u:p@127.0.0.1:9?replicas=1",
+            ),
             (
                 "dynamodb://k:s@us-east-1/t?endpoint=http://h:8000&create=false",
                 "dynamodb://k:s@us-east-1/t?endpoint=http://127.0.0.1:9&create=false",

@@ -253,12 +253,12 @@ fn g15_one_that_is_gone_and_goes_on_is_found() {
     let mut facts = Facts::default();
     for second in 0..40 {
         // It does not meet anybody who knows it in the middle.
-        let met: &[usize] = if second == 20 { &[] } else { &[3] };
-        facts.gone_but_alive(after(second), met, secs(30));
+        let met = (second != 20).then_some((3, 1)).into_iter().collect();
+        facts.gone_but_alive(after(second), &met, secs(30));
     }
     assert!(facts.violations.is_empty());
     for second in 40..60 {
-        facts.gone_but_alive(after(second), &[3], secs(30));
+        facts.gone_but_alive(after(second), &[(3, 1)].into(), secs(30));
     }
     found(&facts, "G15");
     let mut facts = Facts::default();
@@ -283,9 +283,20 @@ fn g16_a_flood_is_found() {
     found(&facts, "G16");
     let mut facts = Facts::new(&Config::default());
     facts.bound_states(20);
-    for _ in 0..500 {
-        facts.state_arrived(after(1), 0);
+    for _ in 0..420 {
+        facts.state_arrived(after(1), 0, false);
     }
+    assert!(facts.violations.is_empty());
+    facts.state_arrived(after(1), 0, false);
+    found(&facts, "G16");
+    // What waited leads to more, and not to any number.
+    let mut facts = Facts::new(&Config::default());
+    facts.bound_states(20);
+    for n in 0..520 {
+        facts.state_arrived(after(1), 0, n < 20);
+    }
+    assert!(facts.violations.is_empty());
+    facts.state_arrived(after(1), 0, false);
     found(&facts, "G16");
 }
 

@@ -20,7 +20,8 @@ use super::net::{Net, Node, NodeId};
 #[derive(Debug)]
 pub(super) enum What {
     Wake(NodeId),
-    Message(NodeId, Header, Arc<Message>),
+    /// With the time at which it reached the machine.
+    Message(NodeId, Header, Arc<Message>, MonoTime),
     Command(NodeId, Command),
     Lease(NodeId, u64, bool),
     Resume(NodeId, Duration),
@@ -68,7 +69,7 @@ impl Net {
             return;
         }
         if self.now < self.nodes[node].paused_until {
-            // It waits, with its time of arrival.
+            // It waits.
             let until = self.nodes[node].paused_until;
             if let What::Wake(_) = event.what {
                 self.nodes[node].wake_at = Some(until);
@@ -89,8 +90,10 @@ impl Net {
                     self.handle(node, Input::Wake);
                 }
             }
-            What::Message(_, header, body) => {
-                self.watch(|w, at| w.delivered(at, node, &header, &body, waited));
+            What::Message(_, header, body, arrived) => {
+                let kept = self.now.since(arrived);
+                self.watch(|w, at| w.delivered(at, node, &header, &body, kept));
+                // What waited for a process that did not run waited outside of it.
                 let input = Input::Message {
                     link: LinkId(u64::from(header.from.port())),
                     peer: PeerIdentity::Proven(header.instance),
@@ -269,10 +272,13 @@ impl Net {
         let leaves = self.now.max(self.nodes[from].held_until);
         if self.chance(self.duplicates) {
             let at = leaves + self.delay();
-            self.push(at, What::Message(node, header.clone(), Arc::clone(&body)));
+            self.push(
+                at,
+                What::Message(node, header.clone(), Arc::clone(&body), at),
+            );
         }
         let at = leaves + self.delay();
-        self.push(at, What::Message(node, header, body));
+        self.push(at, What::Message(node, header, body, at));
     }
 
     /// A message written and read, where messages are.

@@ -197,6 +197,10 @@ impl<'a> Run<'a> {
             let status = by.gossip().state().status(&of.me());
             is_cluster && status.is_some_and(|status| status >= MemberStatus::Down)
         };
+        let knows = |by: NodeId, of: NodeId| {
+            let status = protocol(by).gossip().state().status(&protocol(of).me());
+            status.is_some_and(|status| status < MemberStatus::Down)
+        };
         let mut pairs = Vec::new();
         for (place, one) in living.iter().enumerate() {
             for two in living.iter().skip(place + 1) {
@@ -218,15 +222,16 @@ impl<'a> Run<'a> {
             }
         }
         let quiet = self.net.cut.is_empty() && self.net.loss == 0.0;
-        let met: BTreeSet<NodeId> = pairs
+        let met: BTreeMap<NodeId, NodeId> = pairs
             .iter()
             .flat_map(|(one, two, of_two, of_one)| {
-                let (two, one) = (of_two.then_some(*two), of_one.then_some(*one));
-                two.into_iter().chain(one)
+                let gone = of_two.then_some((*two, *one));
+                gone.into_iter().chain(of_one.then_some((*one, *two)))
             })
-            .filter(|node| quiet && !self.net.is_paused(*node))
+            // Others have no reason to speak: two that are gone for each other, or never met.
+            .filter(|(node, by)| knows(*node, *by))
+            .filter(|(node, _)| quiet && !self.net.is_paused(*node))
             .collect();
-        let met: Vec<_> = met.into_iter().collect();
         facts.gone_but_alive(at, &met, MEET);
     }
 
@@ -268,7 +273,7 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 let node = self.net.start(at, self.config);
-                self.join(node);
+                self.join(node, operator);
             }
             self.pass(Duration::from_secs(1));
         }
@@ -277,14 +282,16 @@ impl<'a> Run<'a> {
     }
 
     /// A process joins as an operator lets it: if the first contact point founds alone, those that
-    /// were restarted are told of members that live.
-    fn join(&mut self, node: NodeId) {
+    /// were restarted are told of members that live. With `one_is_left` all of those are of one cluster,
+    /// in which the contact points may not be.
+    fn join(&mut self, node: NodeId, one_is_left: bool) {
         let first_seed = self.config.founding == Founding::FirstSeed;
         let up = |node: &NodeId| self.net.nodes[*node].protocol.status() == Some(MemberStatus::Up);
         let living = self.net.living();
         let up: Vec<_> = living.into_iter().filter(up).collect();
         // Fewer may be about to end.
-        if !first_seed || up.len() * 2 <= self.options.members {
+        let enough = one_is_left && !up.is_empty() || up.len() * 2 > self.options.members;
+        if !first_seed || !enough {
             return self.net.join_all(&[node]);
         }
         let points = up.iter().take(3);
@@ -364,6 +371,7 @@ impl<'a> Run<'a> {
             self.count("clean splits with a change under way");
         }
         self.net.split(left, right);
+        self.checks.0.borrow_mut().split_begins();
         let begun = self.net.now;
         let downing = &self.config.downing;
         let unstable = downing

@@ -45,6 +45,12 @@ impl Facts {
         }
     }
 
+    /// A split begins while all agree: nobody is downed by an earlier decision. One of a side that ended
+    /// afterwards is forgotten with it.
+    pub fn split_begins(&mut self) {
+        self.decisions.downed.clear();
+    }
+
     /// After a split, once all sides have decided: who of each side lives and is in service.
     pub fn split_is_over(&mut self, at: MonoTime, living: [&[NodeId]; 2]) {
         self.count("splits judged");

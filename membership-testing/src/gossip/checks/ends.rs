@@ -17,16 +17,19 @@ pub(super) struct Ends {
 
 impl Facts {
     /// While nothing is cut: the members that live, although a living member of their cluster knows
-    /// that they are gone. Each ends within `most`.
-    pub fn gone_but_alive(&mut self, at: MonoTime, now: &[NodeId], most: Duration) {
-        self.ends.gone_since.retain(|node, _| now.contains(node));
-        for node in now {
+    /// that they are gone: each with one who does. Each ends within `most`.
+    pub fn gone_but_alive(&mut self, at: MonoTime, now: &BTreeMap<NodeId, NodeId>, most: Duration) {
+        self.ends
+            .gone_since
+            .retain(|node, _| now.contains_key(node));
+        for (node, by) in now {
             if !self.ends.gone_since.contains_key(node) {
                 self.count("members that were gone and met one that knew");
             }
             let since = *self.ends.gone_since.entry(*node).or_insert(at);
             if at.since(since) > most {
-                let what = format!("it is gone since {since} for others, and goes on");
+                let what =
+                    format!("it is gone since {since} for {by} and maybe others, and goes on");
                 self.broken("G15", at, *node, &what);
             }
         }

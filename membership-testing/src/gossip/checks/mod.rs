@@ -112,9 +112,8 @@ impl Watcher for Checks {
     ) {
         let mut facts = self.0.borrow_mut();
         facts.delivered(at, header, message);
-        // What waited for a member that was paused is dropped when it is old.
-        if waited.is_zero() && is_state(message) {
-            facts.state_arrived(at, node);
+        if is_state(message) {
+            facts.state_arrived(at, node, !waited.is_zero());
         }
     }
 
