@@ -226,10 +226,16 @@ impl Joiner {
     pub(crate) fn on_refused(
         &mut self,
         ctx: &mut Ctx,
-        from: SiloAddress,
+        header: &Header,
         refusal: &Refusal,
     ) -> Option<Termination> {
+        let from = header.from;
         if ctx.is_member() {
+            if let Refusal::EpochTooLow { least } = refusal
+                && header.founding == ctx.founding
+            {
+                self.on_left_behind(ctx, *least);
+            }
             return None;
         }
         let (by, reason) = (from, refusal.clone());
@@ -248,6 +254,17 @@ impl Joiner {
             _ => self.asked = None,
         }
         None
+    }
+
+    /// The cluster that this process was taken into has begun without it, and has removed it: in what
+    /// it knows nobody was ever up, itself included, so it starts over.
+    fn on_left_behind(&mut self, ctx: &mut Ctx, least: u64) {
+        let later = ctx.me.with_epoch(least);
+        if !ctx.is_established() && later.epoch() > ctx.me.epoch() {
+            ctx.forget_cluster();
+            ctx.me = later;
+            self.start_over(ctx);
+        }
     }
 
     /// A member took this process in.

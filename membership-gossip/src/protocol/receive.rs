@@ -51,7 +51,7 @@ impl Protocol {
             Message::InitJoinNack => joiner.on_nack(ctx, from.endpoint()),
             Message::Welcome(gossip) => joiner.on_welcome(ctx, header, gossip),
             Message::Refused(refusal) => {
-                let end = joiner.on_refused(ctx, from, refusal);
+                let end = joiner.on_refused(ctx, header, refusal);
                 self.stop_if(end);
             }
             Message::Propose { .. }

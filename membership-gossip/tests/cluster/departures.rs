@@ -1,6 +1,7 @@
 //! What the default preset does otherwise than the specification, and splits.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use membership_core::SiloInfo;
 use membership_gossip::Config;
@@ -67,6 +68,36 @@ fn contact_points_that_are_all_restarted_found_no_second_cluster() {
     net.join_all(&again);
     net.run_until(secs(40), Net::is_agreed);
     assert_eq!((foundings(&net), net.living().len()), (1, 7));
+}
+
+/// One is cut off after it was taken in and before anybody is up. The cluster begins without it, and
+/// removes it; afterwards only members that it does not know are left to tell it.
+#[test]
+fn who_is_left_behind_by_the_beginning_starts_over() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed);
+        for at in 0..5 {
+            net.start(at, &Config::default());
+        }
+        net.join_all(&[0, 1, 2, 3, 4]);
+        while net.nodes[4].protocol.founding().is_none() {
+            net.run(Duration::from_millis(1));
+        }
+        net.split(&[4], &[0, 1, 2, 3]);
+        net.run(secs(60));
+        assert_eq!(net.view(0).members().count(), 4, "seed {seed}");
+        for at in 0..4 {
+            net.kill(at);
+            net.run(secs(30));
+            let again = net.start(at, &Config::default());
+            net.join_all(&[again]);
+            net.run(secs(30));
+        }
+        net.heal();
+        assert_eq!(net.status(4, 4), Some(MemberStatus::Joining));
+        net.run_until(secs(60), Net::is_agreed);
+        assert_eq!((foundings(&net), net.living().len()), (1, 5), "seed {seed}");
+    }
 }
 
 /// The founder is cut off in the moment of the founding: it does not begin alone.
