@@ -116,17 +116,21 @@ fn missed(counts: &Counts, runs: u64, members: usize) -> Vec<String> {
         return Vec::new();
     }
     let count = |what: &str| counts.get(what).copied().unwrap_or(0);
-    let share = |due: u64| due * members.min(MEMBERS) as u64 / MEMBERS as u64;
+    // What happens among members grows with their pairs.
+    let (members, most) = (members.min(MEMBERS) as u64, MEMBERS as u64);
+    let share = |due: u64| due * members * members / (most * most);
+    let faults = Fault::ALL.map(|fault| ("the faults", fault.name(), runs * 10));
+    let floors = FLOORS.map(|(rule, what, due)| (rule, what, share(runs * due)));
     // Rare events vary, so three times the square root is subtracted.
-    let due = |per_hundred: u64| {
-        let due = share(runs * per_hundred) / 100;
+    let due = |due: u64| {
+        let due = due / 100;
         due.saturating_sub(3 * due.isqrt()).max(due.min(1))
     };
-    let faults = Fault::ALL.map(|fault| ("the faults", fault.name(), 10));
-    let all = faults.into_iter().chain(FLOORS);
-    all.filter(|(_, what, per_hundred)| count(what) < due(*per_hundred))
-        .map(|(rule, what, per_hundred)| {
-            let (count, due) = (count(what), due(per_hundred));
+    let all = faults.into_iter().chain(floors);
+    let all = all.map(|(rule, what, hundredths)| (rule, what, due(hundredths)));
+    all.filter(|(_, what, due)| count(what) < *due)
+        .map(|(rule, what, due)| {
+            let count = count(what);
             format!("{count} {what} ({rule}) in {runs} runs, at least {due} are expected")
         })
         .collect()
