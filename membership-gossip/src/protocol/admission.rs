@@ -63,7 +63,7 @@ fn take_in(
     if let Some(member) = state.member(&joiner) {
         // Its welcome was lost. Another process with that address is not the one that joined.
         let same = member.instance() == header.instance;
-        let least = joiner.epoch() + 1;
+        let least = joiner.epoch().saturating_add(1);
         return if same {
             Ok(())
         } else {

@@ -193,7 +193,7 @@ impl Joiner {
             } else if established && !ctx.is_established() {
                 // This cluster never began; that one has.
                 ctx.forget_cluster();
-                ctx.me = ctx.me.with_epoch(ctx.me.epoch() + 1);
+                ctx.me = ctx.me.with_epoch(ctx.me.epoch().saturating_add(1));
                 self.start_over(ctx);
             }
         } else if self.asked.is_none() {
@@ -249,6 +249,11 @@ impl Joiner {
             {
                 self.on_left_behind(ctx, *least);
             }
+            return None;
+        }
+        // Nobody else has a say in it.
+        let is_asked = self.asked.is_some_and(|(asked, _)| asked == from);
+        if !is_asked && !self.contact_points.contains(&from.endpoint()) {
             return None;
         }
         let (by, reason) = (from, refusal.clone());

@@ -18,7 +18,7 @@ pub struct Edit<'a> {
 impl State {
     /// Makes changes as `me`; whether anything changed. Then the counter of `me` is one higher.
     pub fn edit<T>(&mut self, me: SiloAddress, changes: impl FnOnce(&mut Edit<'_>) -> T) -> bool {
-        let counter = self.clock.get(&me) + 1;
+        let counter = self.clock.get(&me).saturating_add(1);
         let stamp = Stamp {
             origin: me,
             counter,

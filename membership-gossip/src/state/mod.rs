@@ -164,7 +164,7 @@ impl State {
         let member = self.members.at(endpoint).map(|m| m.address().epoch());
         let stone = self.tombstones.get(endpoint).map(|stone| stone.epoch);
         let last = member.max(stone).unwrap_or(0);
-        last.max(self.tombstones.floor()) + 1
+        last.max(self.tombstones.floor()).saturating_add(1)
     }
 
     /// The hash of the whole state.

@@ -16,6 +16,8 @@ use super::{Flag, Member, MemberStatus, ObserverRows, Profile, Stamp, State, Tom
 
 /// The most members, tombstones, observers or flags of one observer in a message.
 pub(crate) const MAX_LIST: usize = 1 << 16;
+/// The largest number that is taken of others, for all that only counts up. Epochs are milliseconds.
+const MAX_NUMBER: u64 = 1 << 53;
 /// The most addresses in a message: members, tombstones, and those that wrote them.
 const MAX_ADDRESSES: usize = 1 << 18;
 /// The most text that one member publishes, in bytes.
@@ -127,12 +129,27 @@ impl WireState {
         }
     }
 
+    /// No number is one that a member cannot reach: it could not go on from there.
+    fn check_numbers(&self) -> Result<(), Fault> {
+        let clock = self.clock.iter().map(|(_, n)| *n);
+        let members = self.members.iter();
+        let numbers = members.flat_map(|m| [m.counter, m.up_number.unwrap_or(0)]);
+        let stones = self.tombstones.iter().map(|(.., n)| *n);
+        let versions = self.observers.iter().map(|o| o.version);
+        let mut all = clock.chain(numbers).chain(stones).chain(versions);
+        if self.floor > MAX_NUMBER || all.any(|n| n > MAX_NUMBER) {
+            return Err("a number that no member reaches");
+        }
+        Ok(())
+    }
+
     pub(crate) fn into_state(self) -> Result<State, Fault> {
         let known = &self.addresses;
         let at = |place: u32| {
             let address = usize::try_from(place).ok().and_then(|p| known.get(p));
             address.copied().ok_or("an address that it does not list")
         };
+        self.check_numbers()?;
         let mut state = State::default();
         state.tombstones.raise_floor(self.floor);
         for (address, origin, counter) in self.tombstones {
@@ -224,5 +241,33 @@ impl WireProfile {
             return Err("a member that publishes more than 64 KiB");
         }
         Ok(profile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever took such a number could not count on, so that nobody would hear of its changes.
+    #[test]
+    fn a_number_that_nobody_reaches_is_refused() {
+        let me: SiloAddress = "10.0.0.1:7100@5".parse().expect("an address");
+        let changes: [fn(&mut WireState, u64); 3] = [
+            |state, n| state.floor = n,
+            |state, n| state.clock.push((0, n)),
+            |state, n| state.tombstones.push((0, 0, n)),
+        ];
+        for change in changes {
+            for (n, is_good) in [
+                (MAX_NUMBER, true),
+                (MAX_NUMBER + 1, false),
+                (u64::MAX, false),
+            ] {
+                let mut state = WireState::of(&State::default());
+                state.addresses.push(me);
+                change(&mut state, n);
+                assert_eq!(state.into_state().is_ok(), is_good, "{n}");
+            }
+        }
     }
 }

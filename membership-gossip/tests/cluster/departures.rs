@@ -1,12 +1,14 @@
 //! What the default preset does otherwise than the specification, and splits.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use membership_core::SiloInfo;
+use membership_core::protocol::{LinkId, PeerIdentity};
+use membership_core::{ClusterName, InstanceId, SiloInfo};
 use membership_gossip::Config;
 use membership_gossip::downing::{Downing, Strategy, Verdict};
-use membership_gossip::protocol::{Command, Notice, Termination};
+use membership_gossip::protocol::{Command, Header, Input, Message, Notice, Refusal, Termination};
 use membership_gossip::state::{MemberStatus, Profile};
 
 use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
@@ -68,6 +70,34 @@ fn contact_points_that_are_all_restarted_found_no_second_cluster() {
     net.join_all(&again);
     net.run_until(secs(40), Net::is_agreed);
     assert_eq!((foundings(&net), net.living().len()), (1, 7));
+}
+
+/// A process that is no contact point, and was not asked, has no say in who joins.
+#[test]
+fn a_refusal_of_somebody_else_ends_no_joiner() {
+    let mut net = cluster(4);
+    let joiner = net.start(4, &Config::default());
+    net.split(&[joiner], &[0, 1, 2, 3]);
+    net.join_all(&[joiner]);
+    net.run(secs(1));
+    let (stranger, asked) = (net.me(3), net.me(0));
+    for (from, ends) in [(stranger, false), (asked, true)] {
+        let cluster: ClusterName = "test".parse().unwrap();
+        let mut header = Header::new(cluster.fingerprint(), from, InstanceId::new(7));
+        header.to = Some(net.me(joiner));
+        let (name, value) = ("leases".to_owned(), "no".to_owned());
+        net.input(
+            joiner,
+            Input::Message {
+                link: LinkId(1),
+                peer: PeerIdentity::Unproven,
+                header,
+                body: Arc::new(Message::Refused(Refusal::Settings { name, value })),
+                waited: Duration::ZERO,
+            },
+        );
+        assert_eq!(net.nodes[joiner].protocol.has_ended(), ends, "{from}");
+    }
 }
 
 /// One is cut off after it was taken in and before anybody is up. The cluster begins without it, and

@@ -13,8 +13,9 @@ type Known = BTreeMap<SiloAddress, (MemberStatus, Option<u64>)>;
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// By node and founding: one that leaves a cluster that never began starts over.
-    known: BTreeMap<(NodeId, Option<FoundingId>), Known>,
+    /// By incarnation and founding: one that leaves a cluster that never began, or was left behind by
+    /// its beginning, starts over.
+    known: BTreeMap<(SiloAddress, Option<FoundingId>), Known>,
     /// A version is a hash of the whole state: each is looked at once.
     versions: BTreeSet<Version>,
     contents: BTreeMap<String, (Version, String)>,
@@ -24,7 +25,7 @@ pub(super) struct History {
 
 impl Facts {
     pub(super) fn forward(&mut self, at: MonoTime, node: NodeId, view: &GossipView) {
-        let place = (node, view.founding());
+        let place = (view.me(), view.founding());
         let before = self.history.known.remove(&place).unwrap_or_default();
         let mut now: Known = view
             .members()
