@@ -55,9 +55,27 @@ impl NatsDocuments {
             let message = format!("the bucket `{}` {why}", config.bucket);
             return Err(error(TableErrorKind::Configuration, message));
         }
-        self.replicas
-            .store(found.num_replicas.max(1), Ordering::Relaxed);
+        self.learn_replicas(found.num_replicas);
         Ok(())
+    }
+
+    /// Looks on how many servers the bucket is now, and at nothing else.
+    pub(crate) async fn look_at_replicas(&self, link: &Link) -> Result<(), TableError> {
+        let info = path("INFO", &self.client.config().bucket);
+        match link.api::<Info>(&info, &()).await? {
+            Ok(info) => self.learn_replicas(info.config.num_replicas),
+            Err(e) if is_missing(&e) => {}
+            Err(e) => return Err(of_answer(&e)),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn learn_replicas(&self, found: usize) {
+        self.replicas.store(found.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_one_replica(&self) -> bool {
+        self.replicas.load(Ordering::Relaxed) == 1
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use futures_util::StreamExt as _;
 use futures_util::future::{try_join, try_join_all};
@@ -44,7 +43,13 @@ struct Counted {
     #[serde(default)]
     total: usize,
     created: String,
+    config: Copies,
     state: Subjects,
+}
+
+#[derive(Deserialize)]
+struct Copies {
+    num_replicas: usize,
 }
 
 #[derive(Deserialize)]
@@ -96,7 +101,7 @@ impl NatsDocuments {
     /// Remembers cells. With several servers a cell that this client has seen newer stays as it was
     /// seen, in the same bucket.
     fn keep_cells(&self, bucket: String, got: BTreeMap<String, Cell>) -> BTreeMap<String, Cell> {
-        let one = self.replicas.load(Ordering::Relaxed) == 1;
+        let one = self.has_one_replica();
         let mut seen = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         let known = std::mem::take(&mut seen.1);
         let same = seen.0 == bucket && !one;
@@ -143,6 +148,7 @@ impl NatsDocuments {
             Err(e) if is_missing(&e) => return Ok(None),
             Err(e) => return Err(of_answer(&e)),
         };
+        self.learn_replicas(counted.config.num_replicas);
         let subjects = counted.state.subjects.unwrap_or_default();
         if counted.total > subjects.len() {
             let message = format!("the cluster has {} heartbeats: delete it", counted.total);

@@ -5,7 +5,6 @@
 //! (`confirm.rs`), as every answer to a read with a barrier is.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use async_nats::jetstream::stream::RawMessage;
 use async_nats::jetstream::{ErrorCode, message::StreamMessage};
@@ -66,7 +65,6 @@ impl NatsDocuments {
         let link = self.client.ready(deadline).await?;
         // What another task of this client sees meanwhile does not count.
         let seen = self.seen();
-        let one = self.replicas.load(Ordering::Relaxed) == 1;
         let requests = async {
             // New cells do not wait until the document is confirmed.
             let cells = async {
@@ -76,16 +74,7 @@ impl NatsDocuments {
                 let listed = self.known_cells(&link).await?;
                 self.all_cells(&link, listed).await.map(Some)
             };
-            let found = async {
-                if barrier && !one {
-                    return self.confirmed(&link, seen, None).await;
-                }
-                let found = self.newest(&link).await?;
-                match !one && found.is_older_than(seen) {
-                    true => self.confirmed(&link, found.state(), Some(found)).await,
-                    false => Ok(found),
-                }
-            };
+            let found = self.found(&link, seen, barrier);
             let (found, cells) = try_join(found, cells).await?;
             self.remember(found.state());
             Ok((found, cells))
@@ -99,6 +88,36 @@ impl NatsDocuments {
             Some((state, text)) => Stored::document(state, text),
         };
         Ok(DocumentRead::new(document, cells))
+    }
+
+    /// The newest message of the cluster's documents, confirmed where a leader that was deposed may
+    /// have answered. A bucket on one server has no such leader, but may get more servers at any
+    /// time: before a barrier or an older answer is taken for granted, the bucket is looked at.
+    async fn found(
+        &self,
+        link: &Link,
+        seen: Option<State>,
+        barrier: bool,
+    ) -> Result<Found, TableError> {
+        let known = self.has_one_replica();
+        if barrier && !known {
+            return self.confirmed(link, seen, None).await;
+        }
+        let found = if barrier {
+            try_join(self.newest(link), self.look_at_replicas(link))
+                .await?
+                .0
+        } else {
+            self.newest(link).await?
+        };
+        let is_older = found.is_older_than(seen);
+        if known && is_older && !barrier {
+            self.look_at_replicas(link).await?;
+        }
+        match !self.has_one_replica() && (barrier || is_older) {
+            true => self.confirmed(link, found.state(), Some(found)).await,
+            false => Ok(found),
+        }
     }
 
     /// The newest message of the cluster's documents.

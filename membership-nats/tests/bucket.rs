@@ -9,11 +9,12 @@ use conformance_tests::helpers::{
     commit, fill, heartbeat, initialize, insert, may_only_read, read, read_kind,
 };
 use membership_core::{
-    ClusterName, CommitOutcome, Durability, MembershipTable, TableError, TableErrorKind,
+    ClusterName, CommitOutcome, Durability, MembershipTable, ReadAnswer, ReadRequest, Recency,
+    TableError, TableErrorKind,
 };
 use membership_provider::Provider;
 use membership_testbed::suite::own_server;
-use membership_testbed::{Kind, Options, Server};
+use membership_testbed::{Kind, Options, Server, ServerSet};
 
 const BUCKET: &str = "KV_membership";
 
@@ -187,4 +188,66 @@ async fn the_permissions_of_the_readme_are_enough_and_clients_only_read() {
     let error = wrong.map(drop).unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{error}");
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Clients that connected before the bucket was there, or while one server had it. Then more servers
+/// get it, and the leader is frozen until another one leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_are_as_recent_as_promised_after_the_bucket_got_replicas() {
+    let set = ServerSet::start(Kind::Nats, 3, None).await.unwrap();
+    let to = |server: usize| {
+        let address = set.servers()[server].address();
+        format!("nats://{address}?sync=always&operation_timeout=30s")
+    };
+    let tool = tool(&set.servers()[0]).await;
+    let early = connect(&to(0)).await.unwrap();
+    tool.create_stream(usual()).await.unwrap();
+    let table = connect(&to(1)).await.unwrap();
+    let mut token = fill(&*table, 1).await;
+    let leader = set.leader_but(None).await.unwrap();
+    let pinned = connect(&to(leader)).await.unwrap();
+    read(&*early).await;
+    read(&*pinned).await;
+    let replicas = jetstream::stream::Config {
+        num_replicas: 3,
+        ..usual()
+    };
+    tool.update_stream(&replicas).await.unwrap();
+    loop {
+        let mut stream = tool.get_stream(BUCKET).await.unwrap();
+        let cluster = stream.info().await.unwrap().cluster.clone().unwrap();
+        if cluster.replicas.len() == 2 && cluster.replicas.iter().all(|it| it.current) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // Asked while the leader is frozen, and answered when it runs again.
+    let deposed = set.depose().await.unwrap();
+    assert_eq!(deposed, leader);
+    let alive = connect(&to((leader + 1) % 3)).await.unwrap();
+    token = commit(&*alive, &insert(&token, [2])).await;
+    let barrier = ReadRequest::all().with_barrier(true);
+    let asked = tokio::spawn({
+        let pinned = Arc::clone(&pinned);
+        async move { pinned.read(&barrier).await }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    set.thaw().await.unwrap();
+    match asked.await.unwrap() {
+        Ok(ReadAnswer::Snapshot { snapshot, .. }) => {
+            assert!(
+                snapshot.token.same_commit(&token),
+                "version {} is shown as the newest, {} is acknowledged",
+                snapshot.version(),
+                token.version()
+            );
+        }
+        Ok(other) => unreachable!("{other:?}"),
+        Err(e) => assert_eq!(e.kind(), TableErrorKind::Unavailable, "{e}"),
+    }
+    for client in [&early, &table, &pinned] {
+        read(&**client).await;
+        let recency = client.guarantees().reads;
+        assert_eq!(recency, Recency::MonotonicPerClient);
+    }
 }
