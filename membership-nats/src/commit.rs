@@ -11,7 +11,7 @@ use membership_core::{Revision, TableError, TableErrorKind};
 use crate::NatsDocuments;
 use crate::client::{Link, Refusal};
 use crate::error::error;
-use crate::keys::{Identity, State};
+use crate::keys::{Content, Identity, State};
 
 /// The keys whose last sequence is compared, if they are not the one that is written.
 const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
@@ -76,7 +76,11 @@ impl NatsDocuments {
         let document = self.keys.document(state.identity);
         let written = self.write_if(link, &document, &document, state.sequence, &text);
         match written.await {
-            Ok(written) => Ok(written.ok().map(|sequence| State { sequence, ..state })),
+            Ok(written) => Ok(written.ok().map(|sequence| State {
+                sequence,
+                content: Content::of(&text),
+                ..state
+            })),
             // The document is gone with its bucket.
             Err(e) => self.is_without_bucket(link, e).await.map(|_| None),
         }
@@ -99,6 +103,7 @@ impl NatsDocuments {
                     identity,
                     sequence,
                     over,
+                    content: Content::of(&text),
                 }));
             }
             let found = self.newest(link).await?;

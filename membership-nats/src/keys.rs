@@ -144,12 +144,26 @@ impl Identity {
 ///
 /// Identity and sequence are not enough: an older copy of a server's data has the same identity, and
 /// the same sequences come again with other commits. But data goes back only while the server is
-/// away, and so while the connection is lost.
+/// away, and so while the connection is lost, unless it is one to another server. The content tells
+/// readers then; a server does not compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) identity: Identity,
     pub(crate) sequence: u64,
     pub(crate) over: Connection,
+    pub(crate) content: Content,
+}
+
+/// Tells the texts of documents from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Content(u64);
+
+impl Content {
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 /// Names a connection between this client and a server.
@@ -167,7 +181,12 @@ impl Connection {
 
 impl From<State> for Revision {
     fn from(state: State) -> Self {
-        let parts = [state.identity.0, state.sequence, state.over.0];
+        let parts = [
+            state.identity.0,
+            state.sequence,
+            state.over.0,
+            state.content.0,
+        ];
         Self(parts.map(u64::to_be_bytes).concat())
     }
 }
@@ -176,11 +195,12 @@ impl State {
     /// The state that a revision was made from; `None` for a revision of another store.
     pub(crate) fn of(revision: &Revision) -> Option<Self> {
         let (parts, rest) = revision.0.as_chunks::<8>();
-        let [identity, sequence, over] = <[[u8; 8]; 3]>::try_from(parts).ok()?;
+        let [identity, sequence, over, content] = <[[u8; 8]; 4]>::try_from(parts).ok()?;
         rest.is_empty().then(|| Self {
             identity: Identity(u64::from_be_bytes(identity)),
             sequence: u64::from_be_bytes(sequence),
             over: Connection(u64::from_be_bytes(over)),
+            content: Content(u64::from_be_bytes(content)),
         })
     }
 }
@@ -251,11 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_the_identity_the_sequence_and_the_connection() {
+    fn a_revision_is_the_identity_the_sequence_the_connection_and_the_content() {
         let state = |over| State {
             identity: Identity(u64::MAX),
             sequence: 3,
             over,
+            content: Content::of(b"a"),
         };
         let one = state(Connection::new("NA", 1));
         assert_eq!(State::of(&Revision::from(one)), Some(one));
@@ -263,6 +284,11 @@ mod tests {
             let other = state(Connection::new(server, client));
             assert_ne!(State::of(&Revision::from(other)), Some(one));
         }
+        let other = State {
+            content: Content::of(b"b"),
+            ..one
+        };
+        assert_ne!(State::of(&Revision::from(other)), Some(one));
         assert_eq!(State::of(&Revision::from(3)), None);
         let mut longer = Revision::from(one);
         longer.0.push(0);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::NatsDocuments;
 use crate::client::{Link, is_missing, path};
 use crate::error::{error, of_answer};
-use crate::keys::State;
+use crate::keys::{Content, State};
 
 /// The newest message of the cluster's documents.
 #[derive(Clone, Debug)]
@@ -138,6 +138,7 @@ impl NatsDocuments {
             identity,
             sequence: last,
             over,
+            content: Content::of(&message.payload),
         };
         let document = Some((state, text(message)?));
         Ok(Found { last, document })

@@ -14,6 +14,7 @@ use membership_core::{
 };
 use membership_provider::Provider;
 use membership_testbed::suite::own_server;
+use membership_testbed::suite::restored::DataCopy;
 use membership_testbed::{Kind, Options, Server, ServerSet};
 
 const BUCKET: &str = "KV_membership";
@@ -250,4 +251,38 @@ async fn reads_are_as_recent_as_promised_after_the_bucket_got_replicas() {
         let recency = client.guarantees().reads;
         assert_eq!(recency, Recency::MonotonicPerClient);
     }
+}
+
+/// The connection lasts when the only copy goes back on another server, and the same sequence comes
+/// again with another document.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_on_another_server_is_told_to_readers() {
+    let set = ServerSet::start(Kind::Nats, 3, None).await.unwrap();
+    let tool = tool(&set.servers()[0]).await;
+    let stream = tool.create_stream(usual()).await.unwrap();
+    let cluster = stream.cached_info().cluster.clone().unwrap();
+    let leader = cluster.leader.unwrap();
+    let leader: usize = leader.trim_start_matches('n').parse().unwrap();
+    let url = format!(
+        "nats://{}?sync=always",
+        set.servers()[(leader + 1) % 3].address()
+    );
+    let (first, stale) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
+    let token = fill(&*first, 1).await;
+    let copy = DataCopy::of(&set.servers()[leader]).await;
+    while first.read(&ReadRequest::all()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let lost = commit(&*first, &insert(&token, [100])).await;
+    read(&*stale).await;
+    copy.restore(&set.servers()[leader]).await;
+    while first.read(&ReadRequest::all()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let second = connect(&url).await.unwrap();
+    commit(&*second, &insert(&token, [200])).await;
+    assert_eq!(
+        read_kind(&*stale, Some(&lost)).await,
+        Err(TableErrorKind::TableRolledBack)
+    );
 }
