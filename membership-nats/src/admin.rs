@@ -24,7 +24,7 @@ impl NatsDocuments {
             let config = self.client.config();
             let create = path("CREATE", &config.bucket);
             match link.api::<Info>(&create, &wanted(config)).await? {
-                Ok(info) => self.learn(&info.config),
+                Ok(info) => self.learn(&info),
                 // Another client was faster, and made it in another way.
                 Err(e) if e.error_code() == ErrorCode::STREAM_NAME_EXIST => {
                     self.check_bucket(&link).await.map(drop)
@@ -42,20 +42,20 @@ impl NatsDocuments {
     pub(crate) async fn check_bucket(&self, link: &Link) -> Result<bool, TableError> {
         let info = path("INFO", &self.client.config().bucket);
         match link.api::<Info>(&info, &()).await? {
-            Ok(info) => self.learn(&info.config).map(|()| true),
+            Ok(info) => self.learn(&info).map(|()| true),
             Err(e) if is_missing(&e) => Ok(false),
             Err(e) => Err(of_answer(&e)),
         }
     }
 
     /// Remembers on how many servers the bucket is, if it fits.
-    fn learn(&self, found: &Config) -> Result<(), TableError> {
+    fn learn(&self, found: &Info) -> Result<(), TableError> {
         let config = self.client.config();
-        if let Some(why) = unfit(found, config) {
+        if let Some(why) = unfit(&found.config, config) {
             let message = format!("the bucket `{}` {why}", config.bucket);
             return Err(error(TableErrorKind::Configuration, message));
         }
-        self.learn_replicas(found.num_replicas);
+        self.learn_replicas(found.config.num_replicas, is_in_cluster(found));
         Ok(())
     }
 
@@ -63,20 +63,34 @@ impl NatsDocuments {
     pub(crate) async fn look_at_replicas(&self, link: &Link) -> Result<(), TableError> {
         let info = path("INFO", &self.client.config().bucket);
         match link.api::<Info>(&info, &()).await? {
-            Ok(info) => self.learn_replicas(info.config.num_replicas),
+            Ok(info) => self.learn_replicas(info.config.num_replicas, is_in_cluster(&info)),
             Err(e) if is_missing(&e) => {}
             Err(e) => return Err(of_answer(&e)),
         }
         Ok(())
     }
 
-    pub(crate) fn learn_replicas(&self, found: usize) {
+    pub(crate) fn learn_replicas(&self, found: usize, in_cluster: bool) {
         self.replicas.store(found.max(1), Ordering::Relaxed);
+        self.in_cluster.store(in_cluster, Ordering::Relaxed);
+    }
+
+    /// Whether one server of several has the only copy: a client of another one keeps its connection
+    /// when that copy goes away and comes back.
+    pub(crate) fn may_go_back_unnoticed(&self) -> bool {
+        self.has_one_replica() && self.in_cluster.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_one_replica(&self) -> bool {
         self.replicas.load(Ordering::Relaxed) == 1
     }
+}
+
+/// Whether the server is one of several: only those name their cluster.
+fn is_in_cluster(found: &Info) -> bool {
+    let cluster = found.cluster.as_ref();
+    let name = cluster.and_then(|cluster| cluster.name.as_ref());
+    name.is_some_and(|name| !name.is_empty())
 }
 
 /// A key-value bucket as other clients of NATS make it, with one value per key, whose values only

@@ -44,7 +44,16 @@ struct Counted {
     total: usize,
     created: String,
     config: Copies,
+    #[serde(default)]
+    cluster: Option<Cluster>,
     state: Subjects,
+}
+
+/// A server that is alone has no name of a cluster.
+#[derive(Deserialize)]
+struct Cluster {
+    #[serde(default)]
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -148,7 +157,8 @@ impl NatsDocuments {
             Err(e) if is_missing(&e) => return Ok(None),
             Err(e) => return Err(of_answer(&e)),
         };
-        self.learn_replicas(counted.config.num_replicas);
+        let in_cluster = counted.cluster.is_some_and(|it| !it.name.is_empty());
+        self.learn_replicas(counted.config.num_replicas, in_cluster);
         let subjects = counted.state.subjects.unwrap_or_default();
         if counted.total > subjects.len() {
             let message = format!("the cluster has {} heartbeats: delete it", counted.total);

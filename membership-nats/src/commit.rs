@@ -73,6 +73,10 @@ impl NatsDocuments {
         if state.over != link.connection() {
             return Ok(None);
         }
+        // Its sequences may have come again, which the condition of a write does not tell.
+        if self.may_go_back_unnoticed() && self.newest(link).await?.state() != Some(state) {
+            return Ok(None);
+        }
         let document = self.keys.document(state.identity);
         let written = self.write_if(link, &document, &document, state.sequence, &text);
         match written.await {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use membership_core::{
@@ -52,6 +52,8 @@ pub struct NatsDocuments {
     pub(crate) keys: Keys,
     /// On how many servers the bucket is.
     pub(crate) replicas: AtomicUsize,
+    /// Whether the bucket's server is one of several.
+    pub(crate) in_cluster: AtomicBool,
     /// The newest state of the document that this client has seen.
     pub(crate) seen: Mutex<Option<State>>,
     /// When the bucket was made, and the cells that this client has seen, by their names.
@@ -73,6 +75,7 @@ impl NatsDocuments {
         let documents = Self {
             keys: Keys::new(&config.bucket, cluster),
             replicas: AtomicUsize::new(config.replicas.unwrap_or(1)),
+            in_cluster: AtomicBool::default(),
             seen: Mutex::default(),
             cells: Mutex::default(),
             written: LastWritten::new(MOST_ROWS),
