@@ -7,7 +7,5 @@ mod campaign;
 mod departures;
 mod net;
 mod planted;
-mod restarts;
 mod slow;
 mod specification;
-mod unsettled;
