@@ -112,6 +112,9 @@ impl Run {
 
 type Runs = BTreeMap<String, Run>;
 
+/// Writes the runs into a document.
+type Write<'a> = dyn Fn(&str, &Runs) -> Result<String, Failure> + 'a;
+
 fn runs(folder: &Path) -> Result<Runs, Failure> {
     let nothing = || {
         Failure::new(format!(
@@ -341,7 +344,7 @@ impl Status {
         let mut wrong = Vec::new();
         let set_ups = rows(&fs::read_to_string(root.join(PROVIDERS))?);
         let write_stores = |document: &str, runs: &Runs| stores(document, runs, &set_ups);
-        let write: [(&str, &dyn Fn(&str, &Runs) -> Result<String, Failure>); 2] =
+        let write: [(&str, &Write<'_>); 2] =
             [("README.md", &write_stores), (PROVIDERS, &round_trips)];
         for (name, write) in write {
             let path = root.join(name);
