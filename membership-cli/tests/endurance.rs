@@ -23,7 +23,7 @@ use support::silos::Cluster;
 static MACHINE: Mutex<()> = Mutex::new(());
 
 #[test]
-#[ignore = "takes more than a minute: cargo test --test endurance -- --ignored"]
+#[ignore = "takes more than a minute: .ci/run nightly runs it"]
 fn a_busy_or_stopped_machine_kills_no_silo() {
     let _machine = MACHINE.lock().unwrap_or_else(|e| e.into_inner());
     let (mut busy, mut stopped) = (Cluster::started(5, "lan"), Cluster::started(5, "lan"));
@@ -57,7 +57,7 @@ fn a_busy_or_stopped_machine_kills_no_silo() {
 }
 
 #[test]
-#[ignore = "starts twenty processes: cargo test --test endurance -- --ignored"]
+#[ignore = "starts twenty processes: .ci/run nightly runs it"]
 fn twenty_silos_started_at_once_are_all_active_within_a_minute() {
     let _machine = MACHINE.lock().unwrap_or_else(|e| e.into_inner());
     let mut crowd = Cluster::start(20, "lan");

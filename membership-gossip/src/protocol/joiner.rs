@@ -238,13 +238,13 @@ impl Joiner {
             }
             return None;
         }
-        // Nobody else has a say in it.
+        let (by, reason) = (from, refusal.clone());
+        ctx.tell(Notice::NotTakenIn { by, reason });
+        // Who is no contact point, and was not asked, has no say in it.
         let is_asked = self.asked.is_some_and(|(asked, _)| asked == from);
         if !is_asked && !self.contact_points.contains(&from.endpoint()) {
             return None;
         }
-        let (by, reason) = (from, refusal.clone());
-        ctx.tell(Notice::NotTakenIn { by, reason });
         match refusal {
             Refusal::Settings { .. } => return Some(Termination::Refused(refusal.clone())),
             Refusal::EpochTooLow { least } if *least > ctx.me.epoch() => {
