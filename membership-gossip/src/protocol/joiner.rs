@@ -203,6 +203,19 @@ impl Joiner {
         }
     }
 
+    /// A member takes this process for an earlier one at its endpoint: its cluster has not missed that
+    /// one yet, so nobody has [announced](Self::announce) the cluster here. Contact points that are
+    /// restarted together would found another one.
+    pub(crate) fn on_mistaken(&self, ctx: &mut Ctx, header: &Header, to: &SiloAddress) {
+        let is_earlier = to.same_endpoint(&ctx.me) && header.from.endpoint() != ctx.me.endpoint();
+        let is_settled = ctx.is_member() && ctx.is_established();
+        if is_earlier && header.founding.is_some() && !self.contact_points.is_empty() && !is_settled
+        {
+            let settings = ctx.config.shared();
+            ctx.send(header.from, Message::InitJoin { settings });
+        }
+    }
+
     fn request(&self, ctx: &mut Ctx, from: SiloAddress) {
         let body = Message::Join {
             profile: Arc::clone(&ctx.profile),

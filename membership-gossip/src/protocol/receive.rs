@@ -31,7 +31,11 @@ impl Protocol {
             ctx.tell(Notice::Stranger { from: header.from });
             return;
         }
-        if header.to.is_some_and(|to| to != ctx.me) || header.from == ctx.me {
+        if let Some(to) = header.to.filter(|to| *to != ctx.me) {
+            self.joiner.on_mistaken(ctx, header, &to);
+            return;
+        }
+        if header.from == ctx.me {
             return;
         }
         if !self.receive_from_anybody(link, header, body) && self.is_from_member(header) {

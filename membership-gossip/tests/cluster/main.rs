@@ -7,5 +7,6 @@ mod campaign;
 mod departures;
 mod net;
 mod planted;
+mod restarts;
 mod slow;
 mod specification;

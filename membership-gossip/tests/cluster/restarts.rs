@@ -1,0 +1,113 @@
+//! Members that are restarted before others miss them, and what becomes of the cluster that they were
+//! members of.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use membership_gossip::Config;
+
+use crate::net::{Expect as _, Net, endpoint, secs};
+
+fn foundings(net: &Net) -> usize {
+    let living = net.living();
+    let all = living
+        .iter()
+        .filter_map(|n| net.nodes[*n].protocol.founding());
+    all.collect::<BTreeSet<_>>().len()
+}
+
+/// All contact points end at once and are back before anybody has missed them.
+#[test]
+fn contact_points_that_are_restarted_quickly_found_no_second_cluster() {
+    for seed in 0..10 {
+        for (members, away) in [
+            (5, 500),
+            (7, 500),
+            (7, 2_000),
+            (7, 4_000),
+            (20, 1_000),
+            (7, 8_000),
+        ] {
+            let mut net = Net::cluster(seed, members, &Config::default());
+            (0..3).for_each(|node| net.kill(node));
+            net.run(Duration::from_millis(away));
+            let again: Vec<_> = (0..3).map(|at| net.start(at, &Config::default())).collect();
+            net.join_all(&again);
+            let took = net.try_run_until(secs(90), Net::is_agreed);
+            let case = format!("seed {seed}, {members} members, {away} ms away");
+            assert!(
+                took.is_ok(),
+                "{case}: {} foundings\n{}",
+                foundings(&net),
+                net.describe()
+            );
+            assert_eq!(
+                (foundings(&net), net.living().len()),
+                (1, members),
+                "{case}"
+            );
+        }
+    }
+}
+
+/// All but one are restarted at once.
+#[test]
+fn all_but_one_are_restarted_at_once() {
+    for seed in 0..10 {
+        for (members, away) in [(3, 500), (4, 1_000), (5, 500), (5, 3_000), (5, 10_000)] {
+            let mut net = Net::cluster(seed, members, &Config::default());
+            let old = members - 1;
+            (0..old).for_each(|node| net.kill(node));
+            net.run(Duration::from_millis(away));
+            let again: Vec<_> = (0..old)
+                .map(|at| net.start(at, &Config::default()))
+                .collect();
+            net.join_all(&again);
+            net.run(secs(90));
+            let case = format!("seed {seed}, {members} members, {away} ms away");
+            assert_eq!(foundings(&net), 1, "{case}\n{}", net.describe());
+            assert_eq!(net.living().len(), members, "{case}\n{}", net.describe());
+            assert!(net.is_agreed(), "{case}\n{}", net.describe());
+        }
+    }
+}
+
+/// Contact points that come up one minute apart, and others before them.
+#[test]
+fn contact_points_come_up_one_minute_apart() {
+    for seed in 0..10 {
+        let mut net = Net::new(seed);
+        let points: Vec<_> = (0..3).map(endpoint).collect();
+        for at in [4, 3, 2, 1, 0] {
+            let node = net.start(at, &Config::default());
+            net.join(node, points.clone());
+            net.run(secs(60));
+        }
+        net.run_until(secs(30), Net::is_agreed);
+        assert_eq!(foundings(&net), 1);
+    }
+}
+
+/// The half of the contact points is dead for good: who joins later finds the others.
+#[test]
+fn half_of_the_contact_points_are_dead_for_good() {
+    for seed in 0..10 {
+        let mut net = Net::new(seed);
+        let points: Vec<_> = (0..5).map(endpoint).collect();
+        for at in 0..5 {
+            let node = net.start(at, &Config::default());
+            net.join(node, points.clone());
+        }
+        net.run_until(secs(60), Net::is_agreed);
+        for dead in [0, 1] {
+            net.kill(dead);
+            net.run(secs(40));
+        }
+        for at in 5..9 {
+            let node = net.start(at, &Config::default());
+            net.join(node, points.clone());
+        }
+        net.run_until(secs(40), Net::is_agreed);
+        assert_eq!((foundings(&net), net.living().len()), (1, 7));
+    }
+}
