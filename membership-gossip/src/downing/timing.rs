@@ -22,10 +22,31 @@ pub enum Due {
 
 /// What a change of makes the resolver wait again: flags, and members that went up, exit or are
 /// down.
-type Watched = (
-    Vec<(SiloAddress, SiloAddress)>,
-    BTreeMap<SiloAddress, MemberStatus>,
-);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Watched {
+    flags: Vec<(SiloAddress, SiloAddress)>,
+    /// The flags about members that no strategy counts: those that join.
+    joining: Vec<(SiloAddress, SiloAddress)>,
+    steps: BTreeMap<SiloAddress, MemberStatus>,
+}
+
+impl Watched {
+    /// Whether strategies count the same members, on the same sides.
+    fn counts_as(&self, other: &Self) -> bool {
+        (&self.flags, &self.steps) == (&other.flags, &other.steps)
+    }
+
+    /// Whether things had settled in between: somebody is down now who was unreachable before, or is up,
+    /// for which all members had to be reached.
+    fn has_settled_since(&self, before: &Self) -> bool {
+        let is = |address, step| self.steps.get(address) == Some(&step);
+        let mut subjects = before.flags.iter().chain(&before.joining);
+        let mut went_up = self.steps.iter().filter(|(address, step)| {
+            **step == MemberStatus::Up && !before.steps.contains_key(*address)
+        });
+        subjects.any(|(_, subject)| is(subject, MemberStatus::Down)) || went_up.next().is_some()
+    }
+}
 
 /// Since when nothing has changed, and since when somebody is unreachable.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +55,8 @@ pub struct Timing {
     version: Option<Version>,
     watched: Watched,
     changed_at: MonoTime,
+    /// The last change that was not only about members that join.
+    counted_at: MonoTime,
     /// The first change since all was well.
     unsettled_at: Option<MonoTime>,
 }
@@ -51,11 +74,17 @@ impl Timing {
             self.version = Some(gossip.version());
             let watched = watched(downing, gossip, scope);
             if watched != self.watched {
+                if !watched.counts_as(&self.watched) {
+                    self.counted_at = now;
+                }
+                if watched.has_settled_since(&self.watched) {
+                    self.unsettled_at = None;
+                }
                 self.watched = watched;
                 self.changed_at = now;
             }
         }
-        if self.watched.0.is_empty() {
+        if self.watched.flags.is_empty() && self.watched.joining.is_empty() {
             self.unsettled_at = None;
             return Due::Nothing;
         }
@@ -63,7 +92,10 @@ impl Timing {
         let too_long = downing
             .down_all_when_unstable
             .is_some_and(|more| now.since(since) >= downing.stable_after + more);
-        if now.since(self.changed_at) >= downing.stable_after {
+        // Processes that crash soon after each start may change something for ever: they end themselves
+        // and not all others.
+        let only_joining = now.since(self.counted_at) >= downing.stable_after;
+        if now.since(self.changed_at) >= downing.stable_after || (too_long && only_joining) {
             Due::Decide
         } else if too_long {
             Due::DownAll
@@ -75,6 +107,7 @@ impl Timing {
     /// This process was paused: what it knew is old, and it waits again.
     pub fn start_over(&mut self, now: MonoTime) {
         self.changed_at = now;
+        self.counted_at = now;
         self.unsettled_at = self.unsettled_at.map(|_| now);
     }
 
@@ -93,7 +126,11 @@ fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
         member.is_some_and(|m| scope.is_mine(m) && m.status().is_present())
     };
     let unreachable = scope.unreachable(state);
-    let flags = unreachable
+    let counts = |address: &SiloAddress| {
+        let member = state.member(address);
+        downing.every_flag_counts || member.is_some_and(|m| m.status().counts_for_convergence())
+    };
+    let (flags, joining) = unreachable
         .iter()
         .filter(|(subject, _)| blocks(subject))
         .flat_map(|(subject, by)| {
@@ -105,7 +142,7 @@ fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
             };
             observers.into_iter().map(|observer| (observer, *subject))
         })
-        .collect();
+        .partition(|(_, subject)| counts(subject));
     let members = state.members().iter().filter(|m| scope.is_mine(m));
     let steps = members.filter_map(|m| {
         let step = match m.status() {
@@ -116,5 +153,9 @@ fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
         };
         Some((m.address(), step))
     });
-    (flags, steps.collect())
+    Watched {
+        flags,
+        joining,
+        steps: steps.collect(),
+    }
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use membership_core::SiloAddress;
+
 use super::context::{Ctx, Timer};
 use super::io::{Effect, Notice};
 use super::message::Message;
@@ -22,6 +24,8 @@ pub(crate) struct Resolver {
     /// The request to the arbiter that is under way, and the decision if it is granted: no other is,
     /// whatever changes meanwhile.
     asked: Option<(u64, Decision)>,
+    /// Who was unreachable when it was planned to ask the arbiter.
+    planned: BTreeSet<SiloAddress>,
     calls: u64,
 }
 
@@ -66,10 +70,24 @@ impl Resolver {
             // Everybody for itself: that there is one leader is part of what did not settle.
             Due::DownAll => {
                 let situation = situation(ctx);
-                let mut decision = down_all(&situation);
                 // Others do not reach this member, or it does not hear them: it is one of those that
                 // things do not settle for, and says nothing about the others.
                 let is_one = ctx.is_quiet() || situation.unreachable.contains(&ctx.me);
+                let unsettled = self.timing.unsettled_at().unwrap_or(now);
+                let time =
+                    downing.stable_after + downing.down_all_when_unstable.unwrap_or_default();
+                let may_wait = ctx.config.doubt_oneself && now.since(unsettled) < time * 2;
+                if may_wait && !is_one && situation.indirect.is_empty() {
+                    // A side that goes on harms nobody by waiting: what it takes over begins later still.
+                    // An arbiter is safe to ask at any time.
+                    match decide(&downing, &situation).verdict {
+                        Verdict::DownUnreachable => return,
+                        Verdict::AskLease if leads(ctx) => return self.ask_soon(ctx, situation),
+                        Verdict::AskLease => return,
+                        _ => {}
+                    }
+                }
+                let mut decision = down_all(&situation);
                 if ctx.config.doubt_oneself && is_one {
                     decision.down = BTreeSet::from([ctx.me]);
                 }
@@ -79,8 +97,7 @@ impl Resolver {
                 let situation = situation(ctx);
                 let decision = decide(&downing, &situation);
                 if decision.verdict == Verdict::AskLease {
-                    let delay = lease_delay(&downing.strategy, &situation);
-                    ctx.timers.set(Timer::AskLease, now + delay);
+                    self.ask_soon(ctx, situation);
                 } else {
                     self.carry_out(ctx, decision);
                 }
@@ -89,11 +106,19 @@ impl Resolver {
         }
     }
 
+    /// Plans to ask the arbiter.
+    fn ask_soon(&mut self, ctx: &mut Ctx, situation: Situation) {
+        let delay = lease_delay(&ctx.config.downing.strategy, &situation);
+        ctx.timers.set(Timer::AskLease, ctx.mono() + delay);
+        self.planned = situation.unreachable;
+    }
+
     /// The time to ask the arbiter has come.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx) {
         let situation = Situation::of(&ctx.gossip, &ctx.scope());
-        if situation.unreachable.is_empty() {
-            // All is well again.
+        if situation.unreachable.is_empty() || situation.unreachable != self.planned {
+            // All is well again, or things have not settled: whoever is refused ends those that it
+            // reaches, and they may be others than they were.
             return;
         }
         let decision = decide(&ctx.config.downing, &situation.with_lease(true));
@@ -162,7 +187,7 @@ impl Resolver {
 }
 
 /// Downs members.
-pub(crate) fn down(ctx: &mut Ctx, members: impl IntoIterator<Item = membership_core::SiloAddress>) {
+pub(crate) fn down(ctx: &mut Ctx, members: impl IntoIterator<Item = SiloAddress>) {
     ctx.edit(|edit| {
         for member in members {
             edit.advance(&member, MemberStatus::Down, None);

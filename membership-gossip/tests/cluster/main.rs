@@ -10,3 +10,4 @@ mod planted;
 mod restarts;
 mod slow;
 mod specification;
+mod unsettled;
