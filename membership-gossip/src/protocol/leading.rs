@@ -1,12 +1,15 @@
 //! The work of the leader: when members agree, and when they do not for long (specification, leader
 //! actions).
 
+use std::collections::BTreeSet;
+
 use membership_core::MonoTime;
 
 use super::context::Ctx;
 use super::founder::majority;
 use super::joiner::Joiner;
 use crate::convergence::Blocking;
+use crate::downing::Strategy;
 use crate::state::MemberStatus;
 
 #[derive(Debug, Default)]
@@ -72,29 +75,44 @@ impl Leading {
     }
 
     /// A cluster that has not begun has no member that a resolver counts. Joining members that nobody
-    /// reaches are downed if a majority of the contact points is reached.
+    /// reaches are downed if a majority of the contact points is reached. With an arbiter it is
+    /// [asked](super::resolver::Resolver::look) first.
     fn begin_without_the_silent(
         &self,
         ctx: &mut Ctx,
         blocking: &Blocking,
         joiner: &Joiner,
     ) -> bool {
-        let wait = ctx.config.downing.stable_after;
+        let asks = matches!(ctx.config.downing.strategy, Strategy::LeaseMajority { .. });
+        if asks || !self.may_begin_without(ctx, blocking, joiner) {
+            return false;
+        }
         let silent: Vec<_> = blocking.unreachable.iter().map(|(s, _)| *s).collect();
-        let due = self
-            .unreachable_since
-            .is_some_and(|at| ctx.mono().since(at) >= wait);
-        if ctx.is_established() || !due {
-            return false;
-        }
-        let reached = joiner.contact_members(ctx, |member| !silent.contains(member));
-        if reached < majority(joiner.contact_points().len()) {
-            return false;
-        }
         ctx.edit(|edit| {
             for member in silent {
                 edit.advance(&member, MemberStatus::Down, None);
             }
         })
+    }
+
+    /// Whether this member leads one that has not begun, and that may begin without those that nobody
+    /// reaches.
+    pub(crate) fn may_begin_without_the_silent(&self, ctx: &Ctx, joiner: &Joiner) -> bool {
+        let scope = ctx.scope();
+        let blocking = scope.blocking(&ctx.gossip);
+        let leads = scope.leader(ctx.gossip.state()) == Some(ctx.me);
+        leads && self.may_begin_without(ctx, &blocking, joiner)
+    }
+
+    fn may_begin_without(&self, ctx: &Ctx, blocking: &Blocking, joiner: &Joiner) -> bool {
+        let wait = ctx.config.downing.stable_after;
+        let silent: BTreeSet<_> = blocking.unreachable.iter().map(|(s, _)| *s).collect();
+        let mut since = self.unreachable_since.iter();
+        let due = since.any(|at| ctx.mono().since(*at) >= wait);
+        if ctx.is_established() || !due || silent.is_empty() {
+            return false;
+        }
+        let reached = joiner.contact_members(ctx, |member| !silent.contains(member));
+        reached >= majority(joiner.contact_points().len())
     }
 }

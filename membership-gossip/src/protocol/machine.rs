@@ -189,7 +189,8 @@ impl Protocol {
             }
             Timer::Resolver => {
                 self.joiner.announce(ctx);
-                self.resolver.look(ctx);
+                let may = self.leading.may_begin_without_the_silent(ctx, &self.joiner);
+                self.resolver.look(ctx, may);
             }
             Timer::AskLease => self.resolver.ask(ctx),
             Timer::ReleaseLease => self.resolver.release(ctx),

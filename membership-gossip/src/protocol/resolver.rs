@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use membership_core::SiloAddress;
+use membership_core::{MonoTime, SiloAddress};
 
 use super::context::{Ctx, Timer};
 use super::io::{Effect, Notice};
@@ -26,6 +26,8 @@ pub(crate) struct Resolver {
     asked: Option<(u64, Decision)>,
     /// Who was unreachable when it was planned to ask the arbiter.
     planned: BTreeSet<SiloAddress>,
+    /// Until when the arbiter is not asked to begin: it refused, or was away.
+    not_before: MonoTime,
     calls: u64,
 }
 
@@ -39,7 +41,9 @@ impl Resolver {
         self.timing.start_over(ctx.mono());
     }
 
-    pub(crate) fn look(&mut self, ctx: &mut Ctx) {
+    /// The next look. Whether a cluster that has not begun may do so without those that nobody reaches,
+    /// [others](super::leading::Leading) know.
+    pub(crate) fn look(&mut self, ctx: &mut Ctx, may_begin_without: bool) {
         ctx.timers.set(Timer::Resolver, ctx.mono() + INTERVAL);
         let (scope, now) = (ctx.scope(), ctx.mono());
         let began = matches!(
@@ -61,10 +65,23 @@ impl Resolver {
             _ => {}
         }
         let due = self.timing.look(now, &downing, &ctx.gossip, &scope);
-        if !began || ctx.timers.is_set(Timer::AskLease) || self.asked.is_some() {
+        if ctx.timers.is_set(Timer::AskLease) || self.asked.is_some() {
             return;
         }
         let situation = |ctx: &Ctx| Situation::of(&ctx.gossip, &scope);
+        if !ctx.is_established() {
+            // Nobody was ever up, and no side may go on by what a strategy counts: another one may begin.
+            // That takes a majority of the contact points, and the word of an arbiter where there is
+            // one: others may have begun, and the news be on its way.
+            let asks = matches!(downing.strategy, Strategy::LeaseMajority { .. });
+            if asks && may_begin_without && now >= self.not_before {
+                self.ask_soon(ctx, situation(ctx));
+            }
+            return;
+        }
+        if !began {
+            return;
+        }
         match due {
             Due::Nothing => {}
             // Everybody for itself: that there is one leader is part of what did not settle.
@@ -144,6 +161,11 @@ impl Resolver {
                 ctx.timers.set(Timer::ReleaseLease, at);
             }
             self.carry_out(ctx, granted);
+            return;
+        }
+        if !ctx.is_established() {
+            // Nobody here is in service. Who was overtaken by another side is told when they meet.
+            self.not_before = ctx.mono() + ctx.config.downing.stable_after;
             return;
         }
         let situation = Situation::of(&ctx.gossip, &ctx.scope());

@@ -1,0 +1,122 @@
+//! A split while a cluster begins: some are up, or nobody is yet.
+
+use std::time::Duration;
+
+use membership_gossip::Config;
+use membership_gossip::downing::{Downing, Strategy};
+use membership_gossip::protocol::Command;
+use membership_gossip::state::MemberStatus;
+
+use crate::net::{Net, NodeId, secs};
+
+const MEMBERS: usize = 7;
+
+fn serving(net: &Net, nodes: &[NodeId]) -> Vec<NodeId> {
+    let is_up = |n: &&NodeId| {
+        let node = &net.nodes[**n];
+        node.lives() && node.protocol.status() == Some(MemberStatus::Up)
+    };
+    nodes.iter().filter(is_up).copied().collect()
+}
+
+/// A network in which all start, until `until`; and its members by `left`.
+fn starting(
+    seed: u64,
+    until: impl Fn(&Net) -> bool,
+    left: impl Fn(&Net, NodeId) -> bool,
+) -> Option<(Net, Vec<NodeId>, Vec<NodeId>)> {
+    let mut config = Config::default();
+    config.downing = Downing::new(Strategy::lease_majority());
+    let mut net = Net::new(seed);
+    net.grants = Some(Default::default());
+    let all: Vec<_> = (0..MEMBERS).map(|at| net.start(at, &config)).collect();
+    net.join_all(&all);
+    while !until(&net) {
+        if net.now.since(membership_core::MonoTime::ZERO) > secs(60) {
+            return None;
+        }
+        net.run(Duration::from_millis(1));
+    }
+    let (left, right): (Vec<_>, Vec<_>) = all.iter().partition(|n| left(&net, **n));
+    Some((net, left, right))
+}
+
+fn knows_all(net: &Net, node: NodeId) -> bool {
+    net.nodes[node].protocol.gossip().state().members().len() == MEMBERS
+}
+
+/// The side without a majority of the contact points has a member that leaves before anybody was up: a
+/// member that leaves counts for a resolver.
+#[test]
+fn who_leaves_a_cluster_that_has_not_begun_lets_no_second_one_begin() {
+    let mut split = 0;
+    for seed in 0..60 {
+        let all_known = |net: &Net| (0..MEMBERS).all(|n| knows_all(net, n));
+        let Some((mut net, left, right)) = starting(seed, all_known, |_, n| n < 3) else {
+            continue;
+        };
+        if !serving(&net, &left).is_empty() || !serving(&net, &right).is_empty() {
+            continue;
+        }
+        split += 1;
+        net.split(&left, &right);
+        net.run(secs(10));
+        net.command(4, Command::Leave);
+        for _ in 0..120 {
+            net.run(secs(1));
+            let (left, right) = (serving(&net, &left), serving(&net, &right));
+            let at = net.now;
+            assert!(
+                left.is_empty() || right.is_empty(),
+                "seed {seed}, {at}: {left:?}, {right:?}"
+            );
+        }
+        assert_eq!(
+            serving(&net, &left),
+            left,
+            "seed {seed}\n{}",
+            net.describe()
+        );
+        net.heal();
+        net.run(secs(60));
+        assert_eq!(net.living(), left, "seed {seed}\n{}", net.describe());
+    }
+    assert!(
+        split > 10,
+        "{split} networks were split before anybody was up"
+    );
+}
+
+/// The first are up, and the others, with a majority of the contact points, do not know it yet.
+#[test]
+fn a_split_at_the_moment_of_the_beginning_leaves_one_side() {
+    let mut split = 0;
+    for seed in 0..200 {
+        let begun = |net: &Net| (0..MEMBERS).any(|n| !serving(net, &[n]).is_empty());
+        let Some((mut net, left, right)) =
+            starting(seed, begun, |net, n| !serving(net, &[n]).is_empty())
+        else {
+            continue;
+        };
+        let points = right.iter().filter(|n| **n < 3).count();
+        if points < 2 {
+            continue;
+        }
+        split += 1;
+        net.split(&left, &right);
+        // Both may be up until the sides have decided.
+        net.run(secs(90));
+        let (left, right) = (serving(&net, &left), serving(&net, &right));
+        assert!(
+            left.is_empty() || right.is_empty(),
+            "seed {seed}: {left:?} and {right:?} are up\n{}",
+            net.describe()
+        );
+        assert_ne!(
+            (left.len(), right.len()),
+            (0, 0),
+            "seed {seed}: nobody is up"
+        );
+    }
+    assert!(split > 10, "{split} networks were split while they began");
+}
