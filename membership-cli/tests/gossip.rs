@@ -24,6 +24,8 @@ use support::{PROGRAM, Ran, secs};
 struct Shared {
     folder: tempfile::TempDir,
     points: Vec<SocketAddr>,
+    /// What all are started with besides.
+    more: Vec<String>,
 }
 
 impl Shared {
@@ -31,7 +33,21 @@ impl Shared {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("secret"), "0123456789abcdef".repeat(4)).unwrap();
         std::fs::write(folder.path().join("members.toml"), config).unwrap();
-        Self { folder, points }
+        let more = Vec::new();
+        Self {
+            folder,
+            points,
+            more,
+        }
+    }
+
+    /// With a table on this machine, which every member reaches, as the arbiter of splits.
+    #[cfg(feature = "sqlite")]
+    fn with_arbiter(mut self) -> Self {
+        let file = self.folder.path().join("arbiter.db");
+        let url = format!("sqlite://{}", file.display());
+        self.more = vec!["--arbiter".to_owned(), url];
+        self
     }
 
     /// On this machine, with the first three as contact points.
@@ -59,6 +75,7 @@ impl Shared {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         args.extend(["--secret-file".to_owned(), path("secret")]);
         args.extend(["--config".to_owned(), path("members.toml")]);
+        args.extend(self.more.iter().cloned());
         args
     }
 
@@ -334,13 +351,31 @@ mod split {
         }
     }
 
+    fn points() -> Vec<SocketAddr> {
+        let points = (1..=5).map(|n| SocketAddr::from(([10, 78, 0, n], 7100)));
+        points.collect()
+    }
+
     #[test]
     #[ignore = "needs root: .ci/run nightly runs it"]
     fn three_of_five_go_on_and_two_end_and_return() {
+        go_on_end_and_return(&Shared::new(points(), QUICK));
+    }
+
+    /// All reach the arbiter, also those that do not reach each other.
+    #[cfg(feature = "sqlite")]
+    #[test]
+    #[ignore = "needs root: .ci/run nightly runs it"]
+    fn three_of_five_get_the_lease_and_two_end_and_return() {
+        let config = format!(
+            "{QUICK}strategy = {{ name = \"lease-majority\", delay_for_minority = \"1s\", release_after = \"5s\" }}\n"
+        );
+        go_on_end_and_return(&Shared::new(points(), &config).with_arbiter());
+    }
+
+    fn go_on_end_and_return(shared: &Shared) {
         let machines = Machines::new(5);
-        let points = (1..=5).map(|n| SocketAddr::from(([10, 78, 0, n], 7100)));
-        let shared = Shared::new(points.collect(), QUICK);
-        let mut members: Vec<Process> = (1..=5).map(|n| machines.start(&shared, n)).collect();
+        let mut members: Vec<Process> = (1..=5).map(|n| machines.start(shared, n)).collect();
         all_agree(&members, 5, secs(60));
         machines.split("add", &[1, 2, 3], &[4, 5]);
         for loser in &mut members[3..] {
@@ -353,7 +388,7 @@ mod split {
         }
         machines.split("del", &[1, 2, 3], &[4, 5]);
         members.truncate(3);
-        members.extend((4..=5).map(|n| machines.start(&shared, n)));
+        members.extend((4..=5).map(|n| machines.start(shared, n)));
         all_agree(&members, 5, secs(60));
         let founding = |process: &Process| {
             let lines = process.lines();

@@ -49,6 +49,11 @@ impl Claim {
         matches!(status, Some(MemberStatus::Down | MemberStatus::Removed))
     }
 
+    /// Whether a member is one in the state of this side.
+    fn knows(&self, member: &SiloAddress) -> bool {
+        self.state.members().contains(member)
+    }
+
     /// The members that go on if the claim is granted.
     #[must_use]
     pub fn side(&self) -> BTreeSet<SiloAddress> {
@@ -58,6 +63,28 @@ impl Claim {
         present
             .filter(|member| !self.down.contains(member))
             .collect()
+    }
+}
+
+/// What an arbiter answers to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lease {
+    /// The side goes on, and downs these, too: a former leader of it got the lease for downing them, and
+    /// ended before others knew.
+    Granted {
+        /// None, for an arbiter that does not remember what it granted.
+        also_down: BTreeSet<SiloAddress>,
+    },
+    /// Another side has the lease, or the arbiter could not be asked.
+    Refused,
+}
+
+impl Lease {
+    /// Whether the side goes on.
+    #[must_use]
+    pub const fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted { .. })
     }
 }
 
@@ -72,26 +99,28 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// What is remembered after a claim, if it follows those granted before: if everybody who was
-    /// downed is gone in the state of the claiming side, or if the side was part of the last one and
-    /// downs them itself. None: another side has the lease.
+    /// Answers a claim, and remembers it if it follows those granted before: if everybody who was downed
+    /// is gone in the state of the claiming side, or if the side was part of the last one. Then it downs
+    /// them now: the network may have healed before anybody but the former leader knew of the grant.
     #[must_use]
-    pub fn followed_by(mut self, claim: &Claim) -> Option<Self> {
+    pub fn answer(&mut self, claim: &Claim) -> Lease {
+        let downed = self.downed.iter();
+        let downed = downed.map(|(endpoint, epoch)| SiloAddress::at(*endpoint, *epoch));
+        let also_down: BTreeSet<_> = downed.filter(|one| !claim.knows_gone(one)).collect();
         let is_of_the_last = self.side.contains(&claim.by);
-        let follows = self.downed.iter().all(|(endpoint, epoch)| {
-            let downed = SiloAddress::at(*endpoint, *epoch);
-            claim.knows_gone(&downed) || (is_of_the_last && claim.down.contains(&downed))
-        });
+        let follows = also_down
+            .iter()
+            .all(|one| is_of_the_last && (claim.down.contains(one) || claim.knows(one)));
         // Its own incarnation, or one that it replaced, is not among them: it would not be gone.
         let own = self.downed.get(&claim.by.endpoint());
         if !follows || own.is_some_and(|epoch| *epoch >= claim.by.epoch()) {
-            return None;
+            return Lease::Refused;
         }
         for downed in &claim.down {
             let epoch = self.downed.entry(downed.endpoint()).or_default();
             *epoch = downed.epoch().max(*epoch);
         }
-        self.side = claim.side();
-        Some(self)
+        self.side = &claim.side() - &also_down;
+        Lease::Granted { also_down }
     }
 }

@@ -24,7 +24,7 @@ use membership_core::{ConfigError, SiloAddress};
 use serde::{Deserialize, Serialize};
 
 pub use auto_down::AutoDown;
-pub use claim::{Claim, Grants};
+pub use claim::{Claim, Grants, Lease};
 pub use indirect::indirectly_connected;
 pub use lease_majority::lease_delay;
 pub use situation::Situation;

@@ -13,7 +13,7 @@ use membership_core::protocol::{Destination, LinkId, PeerIdentity};
 use membership_core::{FoundingId, SiloAddress};
 
 use super::message::{Header, Message, Refusal};
-use crate::downing::{Claim, Decision};
+use crate::downing::{Claim, Decision, Lease};
 use crate::view::GossipView;
 
 /// An event that the machine handles.
@@ -44,8 +44,8 @@ pub enum Input {
     LeaseAnswer {
         /// Which request.
         call: u64,
-        /// Whether this side has the lease. An arbiter that cannot be asked has not given it.
-        held: bool,
+        /// What it answered. An arbiter that cannot be asked has not given the lease.
+        lease: Lease,
     },
     /// A command of the application.
     Command(Command),

@@ -156,8 +156,8 @@ impl Protocol {
             } => self.receive((link, peer), &header, &body, waited),
             Input::ExecutorLag(lag) => self.doubt(lag),
             Input::Quarantine(member) => Observer::quarantine(&mut self.ctx, &member),
-            Input::LeaseAnswer { call, held } => {
-                self.resolver.answered(&mut self.ctx, call, held);
+            Input::LeaseAnswer { call, lease } => {
+                self.resolver.answered(&mut self.ctx, call, lease);
             }
             Input::Command(Command::Join { contact_points }) => {
                 self.joiner.start(&mut self.ctx, contact_points);

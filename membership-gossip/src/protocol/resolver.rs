@@ -9,7 +9,7 @@ use super::context::{Ctx, Timer};
 use super::io::{Effect, Notice};
 use super::message::Message;
 use crate::downing::{
-    AutoDown, Claim, Decision, Due, Situation, Strategy, Timing, Verdict, decide, down_all,
+    AutoDown, Claim, Decision, Due, Lease, Situation, Strategy, Timing, Verdict, decide, down_all,
     lease_delay,
 };
 use crate::state::MemberStatus;
@@ -151,11 +151,12 @@ impl Resolver {
     }
 
     /// The arbiter has answered.
-    pub(crate) fn answered(&mut self, ctx: &mut Ctx, call: u64, held: bool) {
-        let Some((_, granted)) = self.asked.take_if(|(asked, _)| *asked == call) else {
+    pub(crate) fn answered(&mut self, ctx: &mut Ctx, call: u64, lease: Lease) {
+        let Some((_, mut granted)) = self.asked.take_if(|(asked, _)| *asked == call) else {
             return;
         };
-        if held {
+        if let Lease::Granted { also_down } = lease {
+            granted.down.extend(also_down);
             if let Strategy::LeaseMajority { release_after, .. } = ctx.config.downing.strategy {
                 let at = ctx.mono() + release_after;
                 ctx.timers.set(Timer::ReleaseLease, at);

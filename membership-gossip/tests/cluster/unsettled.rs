@@ -111,6 +111,32 @@ fn a_split_that_heals_before_the_smaller_side_asks_ends_nobody_of_the_larger_one
     }
 }
 
+/// The leader of the larger side ends with the lease before anybody has heard of it, and the split heals.
+#[test]
+fn a_leader_that_ends_with_the_lease_takes_nobody_of_its_side_with_it() {
+    for seed in 0..10 {
+        for healed_after in [0, 200, 2_500, 12_000, 40_000] {
+            let config = config(&Strategy::lease_majority());
+            let mut net = Net::cluster(seed, 5, &config);
+            net.grants = Some(Default::default());
+            net.split(&[0, 1, 2], &[3, 4]);
+            let granted = |net: &Net| {
+                let grants = net.grants.as_ref().unwrap();
+                grants.values().any(|g| !g.downed.is_empty())
+            };
+            while !granted(&net) {
+                net.run(Duration::from_millis(1));
+            }
+            net.kill(0);
+            net.run(Duration::from_millis(healed_after));
+            net.heal();
+            net.run(secs(120));
+            let case = format!("seed {seed}, healed after {healed_after} ms");
+            assert_eq!(net.living(), [1, 2], "{case}\n{}", net.describe());
+        }
+    }
+}
+
 /// A process joins during a split, another one leaves.
 #[test]
 fn a_join_and_a_leave_during_a_split_leave_one_side() {

@@ -1,6 +1,7 @@
 //! What happens in a network, in its order of time.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use membership_core::protocol::{Destination, LinkId, PeerIdentity};
 use membership_core::{MonoTime, Now, WallTime};
 use membership_gossip::convergence::Scope;
-use membership_gossip::downing::{Claim, Decision, Situation, Strategy, decide};
+use membership_gossip::downing::{Claim, Decision, Lease, Situation, Strategy, decide};
 use membership_gossip::protocol::{
     Command, Effect, Header, Input, Message, Notice, decode, encode,
 };
@@ -23,7 +24,7 @@ pub(super) enum What {
     /// With the time at which it reached the machine.
     Message(NodeId, Header, Arc<Message>, MonoTime),
     Command(NodeId, Command),
-    Lease(NodeId, u64, bool),
+    Lease(NodeId, u64, Lease),
     Resume(NodeId, Duration),
 }
 
@@ -104,7 +105,7 @@ impl Net {
                 self.handle(node, input);
             }
             What::Command(_, command) => self.handle(node, Input::Command(command)),
-            What::Lease(_, call, held) => self.handle(node, Input::LeaseAnswer { call, held }),
+            What::Lease(_, call, lease) => self.handle(node, Input::LeaseAnswer { call, lease }),
             What::Resume(_, paused) => self.watch(|w, at| w.resumed(at, node, paused)),
         }
     }
@@ -201,17 +202,15 @@ impl Net {
     }
 
     /// Whether a side gets the lease.
-    fn arbitrate(&mut self, node: NodeId, claim: &Claim) -> bool {
-        let Some(grants) = &mut self.grants else {
-            return *self.lease.get_or_insert(node) == node;
-        };
-        let grants = grants.entry(claim.founding).or_default();
-        match grants.clone().followed_by(claim) {
-            Some(next) => {
-                *grants = next;
-                true
-            }
-            None => false,
+    fn arbitrate(&mut self, node: NodeId, claim: &Claim) -> Lease {
+        if let Some(grants) = &mut self.grants {
+            return grants.entry(claim.founding).or_default().answer(claim);
+        }
+        if *self.lease.get_or_insert(node) == node {
+            let also_down = BTreeSet::new();
+            Lease::Granted { also_down }
+        } else {
+            Lease::Refused
         }
     }
 
@@ -238,9 +237,9 @@ impl Net {
                 }
             }
             Effect::AcquireLease { call, claim } => {
-                let held = self.arbitrate(node, &claim);
+                let lease = self.arbitrate(node, &claim);
                 let at = self.now + Duration::from_millis(5);
-                self.push(at, What::Lease(node, call, held));
+                self.push(at, What::Lease(node, call, lease));
             }
             Effect::ReleaseLease if self.lease == Some(node) => self.lease = None,
             Effect::Stop(end) => self.nodes[node].ended = Some(end),

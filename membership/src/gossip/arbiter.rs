@@ -4,7 +4,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use membership_core::SiloAddress;
-use membership_gossip::downing::Claim;
+use membership_gossip::downing::{Claim, Lease};
 
 /// Gives one lease for a cluster to at most one side of a split: the arbiter of the strategy
 /// [`LeaseMajority`](super::downing::Strategy::LeaseMajority). The safety of that strategy is that of
@@ -12,12 +12,13 @@ use membership_gossip::downing::Claim;
 #[async_trait]
 pub trait Arbiter: Send + Sync + fmt::Debug + 'static {
     /// Takes the lease for the side whose leader claims it, or says that another side has it. A
-    /// leader that has it already gets it again. It is kept until [`release`](Self::release).
+    /// leader that has it already gets it again. It is kept until [`release`](Self::release). An arbiter
+    /// that remembers what it granted answers with [`Grants::answer`](super::downing::Grants::answer).
     ///
     /// # Errors
     /// [`ArbiterError`]: it could not be asked, or whether it gave the lease is not known. The side
     /// then behaves as if it had not got it, and downs itself.
-    async fn acquire(&self, claim: &Claim) -> Result<bool, ArbiterError>;
+    async fn acquire(&self, claim: &Claim) -> Result<Lease, ArbiterError>;
 
     /// Gives the lease back, if `member` has it.
     ///

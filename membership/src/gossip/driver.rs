@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::{ClusterName, InstanceId, SiloAddress};
-use membership_gossip::downing::Claim;
+use membership_gossip::downing::{Claim, Lease};
 use membership_gossip::protocol::{Command, Effect, Input, Protocol, Termination};
 use membership_gossip::state::MemberStatus;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -63,7 +63,7 @@ pub(super) struct Driver {
     dropped: bool,
     arbiter: Option<Arc<dyn Arbiter>>,
     /// Answers of the arbiter.
-    leases: JoinSet<Option<(u64, bool)>>,
+    leases: JoinSet<Option<(u64, Lease)>>,
     lag: Lag,
     helpers: JoinSet<()>,
     contact_points: BTreeSet<SocketAddr>,
@@ -153,8 +153,8 @@ impl Driver {
             Some(request) = self.requests.recv() => self.requested(request),
             changed = self.stage.changed(), if !self.dropped => self.leave(changed.is_ok()),
             Some(answer) = self.leases.join_next() => {
-                let (call, held) = answer.ok().flatten()?;
-                Some(Input::LeaseAnswer { call, held })
+                let (call, lease) = answer.ok().flatten()?;
+                Some(Input::LeaseAnswer { call, lease })
             }
             late = self.lag.next() => {
                 self.tick(late);
@@ -300,19 +300,19 @@ impl Driver {
     }
 }
 
-async fn acquire(arbiter: Option<Arc<dyn Arbiter>>, claim: &Claim) -> bool {
+async fn acquire(arbiter: Option<Arc<dyn Arbiter>>, claim: &Claim) -> Lease {
     let Some(arbiter) = arbiter else {
-        return false;
+        return Lease::Refused;
     };
     match timeout(ARBITER, arbiter.acquire(claim)).await {
-        Ok(Ok(held)) => held,
+        Ok(Ok(lease)) => lease,
         Ok(Err(error)) => {
             tracing::error!(%error, "no lease: this side downs itself");
-            false
+            Lease::Refused
         }
         Err(_) => {
             tracing::error!("no lease, the arbiter is silent: this side downs itself");
-            false
+            Lease::Refused
         }
     }
 }

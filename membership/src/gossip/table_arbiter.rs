@@ -17,7 +17,7 @@ use membership_core::{
     MembershipEntry, MembershipTable, SharedSettings, SiloAddress, SiloStatus, Snapshot, TableId,
     WallTime,
 };
-use membership_gossip::downing::{Claim, Grants};
+use membership_gossip::downing::{Claim, Grants, Lease};
 
 use super::arbiter::{Arbiter, ArbiterError};
 use crate::admin::{Admin, ChangeError, Runtime, TokioRuntime};
@@ -78,7 +78,7 @@ struct Refused;
 
 #[async_trait]
 impl Arbiter for TableArbiter {
-    async fn acquire(&self, claim: &Claim) -> Result<bool, ArbiterError> {
+    async fn acquire(&self, claim: &Claim) -> Result<Lease, ArbiterError> {
         let mut runtime = TokioRuntime;
         let (table_id, key) = (runtime.commit_id().get(), runtime.commit_id().get());
         let mut cluster_key = [0; 32];
@@ -98,19 +98,24 @@ impl Arbiter for TableArbiter {
         let name = format!("{:032x}", runtime.commit_id().get());
         let now = runtime.now().unwrap_or_default();
         let mut admin = Admin::new(&*self.table, &mut runtime);
+        let mut also_down = BTreeSet::new();
         let plan = |table: &Snapshot, id| {
             let place = place(claim);
             let row = table.rows.get(&place);
-            let lease = row.map(Lease::of).transpose()?;
-            if lease.as_ref().is_some_and(|lease| lease.name == name) {
+            let mut next = row.map(Row::of).transpose()?.unwrap_or_default();
+            if next.name == name {
                 return Ok(None);
             }
-            let next = lease.unwrap_or_default().followed_by(claim, &name)?;
+            let Lease::Granted { also_down: more } = next.grants.answer(claim) else {
+                return Err(Refused);
+            };
+            also_down = more;
+            next.name.clone_from(&name);
             Ok(Some(next.request(table, id, place, now, row.is_some())))
         };
         match admin.change(plan).await {
-            Ok(_) => Ok(true),
-            Err(ChangeError::Refused(Refused)) => Ok(false),
+            Ok(_) => Ok(Lease::Granted { also_down }),
+            Err(ChangeError::Refused(Refused)) => Ok(Lease::Refused),
             Err(error) => Err(failed(error.to_string().into())),
         }
     }
@@ -130,7 +135,7 @@ fn place(claim: &Claim) -> SiloAddress {
 
 /// What the row says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Lease {
+struct Row {
     /// The claim that got it last.
     name: String,
     grants: Grants,
@@ -141,7 +146,7 @@ const NAME: &str = "lease";
 const DOWNED: &str = "downed";
 const SIDE: &str = "side";
 
-impl Lease {
+impl Row {
     /// A row that cannot be understood gives nobody the lease.
     fn of(row: &MembershipEntry) -> Result<Self, Refused> {
         let text = |name| row.info.metadata.get(name).ok_or(Refused);
@@ -157,14 +162,6 @@ impl Lease {
                 downed: downed.iter().map(|d| (d.endpoint(), d.epoch())).collect(),
                 side: list(SIDE)?,
             },
-        })
-    }
-
-    /// The row after this claim, if the claim follows it.
-    fn followed_by(self, claim: &Claim, name: &str) -> Result<Self, Refused> {
-        Ok(Self {
-            name: name.to_owned(),
-            grants: self.grants.followed_by(claim).ok_or(Refused)?,
         })
     }
 

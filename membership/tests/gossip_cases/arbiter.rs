@@ -1,9 +1,10 @@
 //! A table as the arbiter of splits: at most one side of each gets the lease, without any clock.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use membership::gossip::downing::Claim;
+use membership::gossip::downing::{Claim, Lease};
 use membership::gossip::states::{Edit, Gossip, MemberStatus, Profile};
 use membership::gossip::{Arbiter, TableArbiter};
 use membership::{FoundingId, InstanceId, MemoryTable, SiloAddress, SiloInfo};
@@ -58,14 +59,17 @@ fn arbiter() -> TableArbiter {
 async fn one_side_of_a_split_gets_the_lease_and_the_other_never() {
     let arbiter = arbiter();
     let (one, other) = (claim(1, &all(), &[4, 5]), claim(4, &all(), &[1, 2, 3]));
-    assert!(arbiter.acquire(&one).await.unwrap());
-    assert!(arbiter.acquire(&one).await.unwrap(), "it has it");
-    assert!(!arbiter.acquire(&other).await.unwrap());
+    assert!(arbiter.acquire(&one).await.unwrap().is_granted());
+    assert!(
+        arbiter.acquire(&one).await.unwrap().is_granted(),
+        "it has it"
+    );
+    assert!(!arbiter.acquire(&other).await.unwrap().is_granted());
     // Also not after the winners gave it back, and however often it asks.
     arbiter.release(member(1)).await.unwrap();
-    assert!(!arbiter.acquire(&other).await.unwrap());
+    assert!(!arbiter.acquire(&other).await.unwrap().is_granted());
     let alone = claim(5, &all(), &[1, 2, 3, 4]);
-    assert!(!arbiter.acquire(&alone).await.unwrap());
+    assert!(!arbiter.acquire(&alone).await.unwrap().is_granted());
 }
 
 #[tokio::test]
@@ -77,50 +81,80 @@ async fn of_two_that_ask_at_once_one_gets_it() {
         let one = tokio::spawn(async move { again.acquire(&one).await.unwrap() });
         let again = arbiter.clone();
         let other = tokio::spawn(async move { again.acquire(&other).await.unwrap() });
-        assert!(one.await.unwrap() != other.await.unwrap());
+        let (one, other) = (one.await.unwrap(), other.await.unwrap());
+        assert!(one.is_granted() != other.is_granted());
     }
 }
 
 #[tokio::test]
 async fn a_leader_that_crashes_with_the_lease_keeps_nobody_of_its_side_from_it() {
     let arbiter = arbiter();
-    assert!(arbiter.acquire(&claim(1, &all(), &[4, 5])).await.unwrap());
-    // Nobody has heard of its decision. Who does not carry it on does not get the lease.
-    assert!(!arbiter.acquire(&claim(2, &all(), &[1])).await.unwrap());
+    assert!(
+        arbiter
+            .acquire(&claim(1, &all(), &[4, 5]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
+    // Nobody has heard of its decision. Who carries it on learns whom it downed.
     assert!(
         !arbiter
             .acquire(&claim(4, &all(), &[1, 2, 3]))
             .await
             .unwrap()
+            .is_granted()
     );
-    assert!(
-        arbiter
-            .acquire(&claim(2, &all(), &[1, 4, 5]))
-            .await
-            .unwrap()
-    );
+    let lease = arbiter.acquire(&claim(2, &all(), &[1])).await.unwrap();
+    let also_down = BTreeSet::from([member(4), member(5)]);
+    assert_eq!(lease, Lease::Granted { also_down });
     assert!(
         !arbiter
             .acquire(&claim(1, &all(), &[2, 3, 4, 5]))
             .await
             .unwrap()
+            .is_granted()
     );
 }
 
 #[tokio::test]
 async fn the_winners_may_split_again() {
     let arbiter = arbiter();
-    assert!(arbiter.acquire(&claim(1, &all(), &[4, 5])).await.unwrap());
+    assert!(
+        arbiter
+            .acquire(&claim(1, &all(), &[4, 5]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
     let later = without(all(), &[4, 5]);
-    assert!(arbiter.acquire(&claim(2, &later, &[1])).await.unwrap());
-    assert!(!arbiter.acquire(&claim(1, &later, &[2, 3])).await.unwrap());
+    assert!(
+        arbiter
+            .acquire(&claim(2, &later, &[1]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
+    assert!(
+        !arbiter
+            .acquire(&claim(1, &later, &[2, 3]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
     let last = without(later, &[1]);
-    assert!(arbiter.acquire(&claim(3, &last, &[2])).await.unwrap());
+    assert!(
+        arbiter
+            .acquire(&claim(3, &last, &[2]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
     assert!(
         !arbiter
             .acquire(&claim(4, &all(), &[1, 2, 3]))
             .await
             .unwrap()
+            .is_granted()
     );
 }
 
@@ -128,23 +162,38 @@ async fn the_winners_may_split_again() {
 #[tokio::test]
 async fn a_newcomer_that_the_winners_do_not_know_does_not_get_it() {
     let arbiter = arbiter();
-    assert!(arbiter.acquire(&claim(1, &all(), &[5])).await.unwrap());
+    assert!(
+        arbiter
+            .acquire(&claim(1, &all(), &[5]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
     let newcomer = up((1..=6).map(member));
     let alone = claim(6, &newcomer, &[1, 2, 3, 4, 5]);
-    assert!(!arbiter.acquire(&alone).await.unwrap());
+    assert!(!arbiter.acquire(&alone).await.unwrap().is_granted());
 }
 
 #[tokio::test]
 async fn a_loser_that_was_started_again_may_lead() {
     let arbiter = arbiter();
-    assert!(arbiter.acquire(&claim(2, &all(), &[1])).await.unwrap());
+    assert!(
+        arbiter
+            .acquire(&claim(2, &all(), &[1]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
     let again = SiloAddress::at(member(1).endpoint(), 200);
     let members = (2..=5).map(member).chain([again]);
     let founding = Some(FoundingId::new(7));
     let state = up(members).state().clone();
     let claim = Claim::new(again, founding, [member(5)].into(), state);
-    assert!(arbiter.acquire(&claim).await.unwrap());
+    assert!(arbiter.acquire(&claim).await.unwrap().is_granted());
     let other = Some(FoundingId::new(8));
     let another = Claim::new(member(5), other, [again].into(), all().state().clone());
-    assert!(arbiter.acquire(&another).await.unwrap(), "another cluster");
+    assert!(
+        arbiter.acquire(&another).await.unwrap().is_granted(),
+        "another cluster"
+    );
 }
