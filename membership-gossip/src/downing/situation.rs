@@ -65,6 +65,24 @@ impl Situation {
         Self::new(mine.cloned(), subjects).with_indirect(indirect)
     }
 
+    /// The situation of a side on which those that join are up already: what the other end of a split sees
+    /// if the cluster began there, and the news is on its way.
+    #[must_use]
+    pub(crate) fn as_begun(mut self) -> Self {
+        for (place, member) in (1..).zip(&mut self.members) {
+            if matches!(
+                member.status(),
+                MemberStatus::Joining | MemberStatus::WeaklyUp
+            ) {
+                let up = member.changed(MemberStatus::Up, Some(place), member.stamp());
+                *member = Arc::new(up);
+            }
+        }
+        // Nobody is up here: who is flagged at all is not waited for.
+        self.indirect.clear();
+        self
+    }
+
     /// Members that count: those up or leaving, of a role if one is given.
     pub(super) fn counted<'a>(
         &'a self,

@@ -9,7 +9,7 @@ use super::context::Ctx;
 use super::founder::majority;
 use super::joiner::Joiner;
 use crate::convergence::Blocking;
-use crate::downing::Strategy;
+use crate::downing::{Situation, Strategy, Verdict, decide};
 use crate::state::MemberStatus;
 
 #[derive(Debug, Default)]
@@ -75,7 +75,8 @@ impl Leading {
     }
 
     /// A cluster that has not begun has no member that a resolver counts. Joining members that nobody
-    /// reaches are downed if a majority of the contact points is reached. With an arbiter it is
+    /// reaches are downed if a majority of the contact points is reached, and this side would go on if all
+    /// were up. With an arbiter it is
     /// [asked](super::resolver::Resolver::look) first.
     fn begin_without_the_silent(
         &self,
@@ -113,6 +114,17 @@ impl Leading {
             return false;
         }
         let reached = joiner.contact_members(ctx, |member| !silent.contains(member));
-        reached >= majority(joiner.contact_points().len())
+        if reached < majority(joiner.contact_points().len()) {
+            return false;
+        }
+        // The others may be up already. Then they decide by the strategy, and only one side may go on.
+        match ctx.config.downing.strategy {
+            Strategy::None | Strategy::AutoDownUnsafe { .. } | Strategy::DownAll => true,
+            _ => {
+                let situation = Situation::of(&ctx.gossip, &ctx.scope()).as_begun();
+                let decision = decide(&ctx.config.downing, &situation.with_lease(true));
+                decision.verdict == Verdict::DownUnreachable
+            }
+        }
     }
 }

@@ -22,11 +22,12 @@ fn serving(net: &Net, nodes: &[NodeId]) -> Vec<NodeId> {
 /// A network in which all start, until `until`; and its members by `left`.
 fn starting(
     seed: u64,
+    strategy: &Strategy,
     until: impl Fn(&Net) -> bool,
     left: impl Fn(&Net, NodeId) -> bool,
 ) -> Option<(Net, Vec<NodeId>, Vec<NodeId>)> {
     let mut config = Config::default();
-    config.downing = Downing::new(Strategy::lease_majority());
+    config.downing = Downing::new(strategy.clone());
     let mut net = Net::new(seed);
     net.grants = Some(Default::default());
     let all: Vec<_> = (0..MEMBERS).map(|at| net.start(at, &config)).collect();
@@ -52,7 +53,9 @@ fn who_leaves_a_cluster_that_has_not_begun_lets_no_second_one_begin() {
     let mut split = 0;
     for seed in 0..60 {
         let all_known = |net: &Net| (0..MEMBERS).all(|n| knows_all(net, n));
-        let Some((mut net, left, right)) = starting(seed, all_known, |_, n| n < 3) else {
+        let Some((mut net, left, right)) =
+            starting(seed, &Strategy::lease_majority(), all_known, |_, n| n < 3)
+        else {
             continue;
         };
         if !serving(&net, &left).is_empty() || !serving(&net, &right).is_empty() {
@@ -90,33 +93,49 @@ fn who_leaves_a_cluster_that_has_not_begun_lets_no_second_one_begin() {
 /// The first are up, and the others, with a majority of the contact points, do not know it yet.
 #[test]
 fn a_split_at_the_moment_of_the_beginning_leaves_one_side() {
-    let mut split = 0;
-    for seed in 0..200 {
-        let begun = |net: &Net| (0..MEMBERS).any(|n| !serving(net, &[n]).is_empty());
-        let Some((mut net, left, right)) =
-            starting(seed, begun, |net, n| !serving(net, &[n]).is_empty())
-        else {
-            continue;
-        };
-        let points = right.iter().filter(|n| **n < 3).count();
-        if points < 2 {
-            continue;
+    let strategies = [
+        Strategy::lease_majority(),
+        Strategy::KeepMajority { role: None },
+        Strategy::KeepOldest {
+            down_if_alone: true,
+            role: None,
+        },
+        Strategy::StaticQuorum {
+            size: 4,
+            role: None,
+        },
+    ];
+    for strategy in strategies {
+        let mut split = 0;
+        for seed in 0..400 {
+            let all: Vec<_> = (0..MEMBERS).collect();
+            let know = 1 + usize::try_from(seed).unwrap() % 5;
+            let begun = |net: &Net| serving(net, &all).len() >= know;
+            let is_up = |net: &Net, n| !serving(net, &[n]).is_empty();
+            let Some((mut net, left, right)) = starting(seed, &strategy, begun, is_up) else {
+                continue;
+            };
+            let asks = matches!(strategy, Strategy::LeaseMajority { .. });
+            let know_the_same = (0..MEMBERS).all(|n| knows_all(&net, n));
+            if right.iter().filter(|n| **n < 3).count() < 2 || !(asks || know_the_same) {
+                continue;
+            }
+            split += 1;
+            net.split(&left, &right);
+            // Both may be up until the sides have decided.
+            net.run(secs(90));
+            let (left, right) = (serving(&net, &left), serving(&net, &right));
+            let case = format!("{strategy:?}, seed {seed}");
+            assert!(
+                left.is_empty() || right.is_empty(),
+                "{case}: {left:?} and {right:?} are up\n{}",
+                net.describe()
+            );
+            assert_ne!((left.len(), right.len()), (0, 0), "{case}: nobody is up");
         }
-        split += 1;
-        net.split(&left, &right);
-        // Both may be up until the sides have decided.
-        net.run(secs(90));
-        let (left, right) = (serving(&net, &left), serving(&net, &right));
         assert!(
-            left.is_empty() || right.is_empty(),
-            "seed {seed}: {left:?} and {right:?} are up\n{}",
-            net.describe()
-        );
-        assert_ne!(
-            (left.len(), right.len()),
-            (0, 0),
-            "seed {seed}: nobody is up"
+            split > 5,
+            "{strategy:?}: {split} networks were split while they began"
         );
     }
-    assert!(split > 10, "{split} networks were split while they began");
 }
