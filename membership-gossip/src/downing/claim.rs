@@ -76,11 +76,23 @@ pub enum Lease {
         /// None, for an arbiter that does not remember what it granted.
         also_down: BTreeSet<SiloAddress>,
     },
-    /// Another side has the lease, or the arbiter could not be asked.
-    Refused,
+    /// Another side has the lease, or the arbiter could not be asked. The side ends.
+    Refused {
+        /// The side that has the lease: its members are not downed, also if they are reached again. None,
+        /// for an arbiter that could not be asked or does not remember.
+        goes_on: BTreeSet<SiloAddress>,
+    },
 }
 
 impl Lease {
+    /// Not granted, and nothing is known of another side.
+    #[must_use]
+    pub const fn refused() -> Self {
+        Self::Refused {
+            goes_on: BTreeSet::new(),
+        }
+    }
+
     /// Whether the side goes on.
     #[must_use]
     pub const fn is_granted(&self) -> bool {
@@ -114,7 +126,8 @@ impl Grants {
         // Its own incarnation, or one that it replaced, is not among them: it would not be gone.
         let own = self.downed.get(&claim.by.endpoint());
         if !follows || own.is_some_and(|epoch| *epoch >= claim.by.epoch()) {
-            return Lease::Refused;
+            let goes_on = self.side.clone();
+            return Lease::Refused { goes_on };
         }
         for downed in &claim.down {
             let epoch = self.downed.entry(downed.endpoint()).or_default();

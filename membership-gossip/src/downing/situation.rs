@@ -65,6 +65,22 @@ impl Situation {
         Self::new(mine.cloned(), subjects).with_indirect(indirect)
     }
 
+    /// Whether everybody on this side has seen the state. Until then the flags of those that have not are
+    /// [taken for old ones](current_flags), and whoever they flag for one that is reached.
+    pub(crate) fn is_seen_by_its_side(&self, gossip: &Gossip, scope: &Scope) -> bool {
+        let blocking = scope.blocking(gossip);
+        let mut unseen = blocking.unseen.iter();
+        unseen.all(|member| self.unreachable.contains(member))
+    }
+
+    /// The same with every flag, old ones too: nobody is taken for reached whom somebody flags.
+    pub(crate) fn with_every_flag(mut self, gossip: &Gossip, scope: &Scope) -> Self {
+        let mut flagged = scope.unreachable(gossip.state()).subjects();
+        flagged.remove(&scope.me);
+        self.unreachable.extend(flagged);
+        self
+    }
+
     /// The situation of a side on which those that join are up already: what the other end of a split sees
     /// if the cluster began there, and the news is on its way.
     #[must_use]

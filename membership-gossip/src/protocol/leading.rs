@@ -117,12 +117,16 @@ impl Leading {
         if reached < majority(joiner.contact_points().len()) {
             return false;
         }
+        let situation = Situation::of(&ctx.gossip, &ctx.scope());
+        if !situation.is_seen_by_its_side(&ctx.gossip, &ctx.scope()) {
+            return false;
+        }
         // The others may be up already. Then they decide by the strategy, and only one side may go on.
         match ctx.config.downing.strategy {
             Strategy::None | Strategy::AutoDownUnsafe { .. } | Strategy::DownAll => true,
             _ => {
-                let situation = Situation::of(&ctx.gossip, &ctx.scope()).as_begun();
-                let decision = decide(&ctx.config.downing, &situation.with_lease(true));
+                let situation = situation.as_begun().with_lease(true);
+                let decision = decide(&ctx.config.downing, &situation);
                 decision.verdict == Verdict::DownUnreachable
             }
         }

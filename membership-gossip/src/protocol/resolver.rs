@@ -82,6 +82,9 @@ impl Resolver {
         if !began {
             return;
         }
+        let unsettled = self.timing.unsettled_at().unwrap_or(now);
+        let more = downing.down_all_when_unstable;
+        let too_long = downing.stable_after + more.unwrap_or(downing.stable_after);
         match due {
             Due::Nothing => {}
             // Everybody for itself: that there is one leader is part of what did not settle.
@@ -90,16 +93,14 @@ impl Resolver {
                 // Others do not reach this member, or it does not hear them: it is one of those that
                 // things do not settle for, and says nothing about the others.
                 let is_one = ctx.is_quiet() || situation.unreachable.contains(&ctx.me);
-                let unsettled = self.timing.unsettled_at().unwrap_or(now);
-                let time =
-                    downing.stable_after + downing.down_all_when_unstable.unwrap_or_default();
-                let may_wait = ctx.config.doubt_oneself && now.since(unsettled) < time * 2;
+                let may_wait = ctx.config.doubt_oneself && now.since(unsettled) < too_long * 2;
                 if may_wait && !is_one && situation.indirect.is_empty() {
                     // A side that goes on harms nobody by waiting: what it takes over begins later still.
-                    // An arbiter is safe to ask at any time.
-                    match decide(&downing, &situation).verdict {
+                    // An arbiter is safe to ask at any time; nobody waits for the larger side now.
+                    let (side, _) = side(ctx);
+                    match decide(&downing, &side).verdict {
                         Verdict::DownUnreachable => return,
-                        Verdict::AskLease if leads(ctx) => return self.ask_soon(ctx, situation),
+                        Verdict::AskLease if leads(ctx) => return self.ask_now(ctx, side),
                         Verdict::AskLease => return,
                         _ => {}
                     }
@@ -111,12 +112,15 @@ impl Resolver {
                 self.carry_out(ctx, decision);
             }
             Due::Decide if leads(ctx) => {
-                let situation = situation(ctx);
+                let (situation, is_seen) = side(ctx);
+                if !is_seen && now.since(unsettled) < too_long {
+                    return;
+                }
                 let decision = decide(&downing, &situation);
-                if decision.verdict == Verdict::AskLease {
-                    self.ask_soon(ctx, situation);
-                } else {
-                    self.carry_out(ctx, decision);
+                match decision.verdict {
+                    Verdict::AskLease if is_seen => self.ask_soon(ctx, situation),
+                    Verdict::AskLease => self.ask_now(ctx, situation),
+                    _ => self.carry_out(ctx, decision),
                 }
             }
             Due::Decide => {}
@@ -132,12 +136,16 @@ impl Resolver {
 
     /// The time to ask the arbiter has come.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx) {
-        let situation = Situation::of(&ctx.gossip, &ctx.scope());
-        if situation.unreachable.is_empty() || situation.unreachable != self.planned {
-            // All is well again, or things have not settled: whoever is refused ends those that it
-            // reaches, and they may be others than they were.
+        let (situation, is_seen) = side(ctx);
+        let is_as_planned = is_seen && situation.unreachable == self.planned;
+        if situation.unreachable.is_empty() || !is_as_planned {
+            // All is well again, or this side is another one than it was: it plans anew.
             return;
         }
+        self.ask_now(ctx, situation);
+    }
+
+    fn ask_now(&mut self, ctx: &mut Ctx, situation: Situation) {
         let decision = decide(&ctx.config.downing, &situation.with_lease(true));
         if decision.down.is_empty() {
             return;
@@ -155,23 +163,28 @@ impl Resolver {
         let Some((_, mut granted)) = self.asked.take_if(|(asked, _)| *asked == call) else {
             return;
         };
-        if let Lease::Granted { also_down } = lease {
-            granted.down.extend(also_down);
-            if let Strategy::LeaseMajority { release_after, .. } = ctx.config.downing.strategy {
-                let at = ctx.mono() + release_after;
-                ctx.timers.set(Timer::ReleaseLease, at);
+        let goes_on = match lease {
+            Lease::Granted { also_down } => {
+                granted.down.extend(also_down);
+                if let Strategy::LeaseMajority { release_after, .. } = ctx.config.downing.strategy {
+                    let at = ctx.mono() + release_after;
+                    ctx.timers.set(Timer::ReleaseLease, at);
+                }
+                return self.carry_out(ctx, granted);
             }
-            self.carry_out(ctx, granted);
-            return;
-        }
+            Lease::Refused { goes_on } => goes_on,
+        };
         if !ctx.is_established() {
             // Nobody here is in service. Who was overtaken by another side is told when they meet.
             self.not_before = ctx.mono() + ctx.config.downing.stable_after;
             return;
         }
-        let situation = Situation::of(&ctx.gossip, &ctx.scope());
+        let (situation, _) = side(ctx);
         if !situation.unreachable.is_empty() {
-            let decision = decide(&ctx.config.downing, &situation.with_lease(false));
+            let mut decision = decide(&ctx.config.downing, &situation.with_lease(false));
+            // Where the split heals, or flags are old, some of those are reached.
+            decision.down.retain(|member| !goes_on.contains(member));
+            decision.down.insert(ctx.me);
             self.carry_out(ctx, decision);
         }
     }
@@ -206,6 +219,18 @@ impl Resolver {
                 ctx.send(member, Message::Down { member });
             }
         }
+    }
+}
+
+/// The situation of this member, and whether everybody on its side has seen the state. Where somebody
+/// takes no news, or is gone with those who watched it, the worst is assumed: every flag counts.
+fn side(ctx: &Ctx) -> (Situation, bool) {
+    let scope = ctx.scope();
+    let situation = Situation::of(&ctx.gossip, &scope);
+    if situation.is_seen_by_its_side(&ctx.gossip, &scope) {
+        (situation, true)
+    } else {
+        (situation.with_every_flag(&ctx.gossip, &scope), false)
     }
 }
 

@@ -72,13 +72,32 @@ fn five_members_of_the_default_preset() {
 #[test]
 fn twenty_members_of_the_default_preset() {
     let mut counts = Counts::new();
-    for seed in seeds(12) {
+    for seed in seeds(24) {
         run(seed, 20, &Config::default(), &mut counts);
     }
     floors(
         &counts,
         &["agreements", "removals", "down-unreachable", "broken links"],
     );
+}
+
+/// Seeds that once broke a rule, with the strategies that they draw.
+///
+/// * A side began beside another one because a member that left counts before anybody is up.
+/// * A side that was refused the lease downed those who had it: their flags were old.
+/// * A side that would lose waited too long, because a member that had left had not seen the news.
+/// * One that hears nobody was refused the lease, found nobody to down, and went on.
+#[test]
+fn seeds_that_broke_a_rule_before() {
+    let options = Options {
+        members: 20,
+        ..Options::default()
+    };
+    for seed in [602_691, 604_659, 602_291, 600_595] {
+        if let Err(broken) = membership_testing::gossip::campaign::run(seed, &options) {
+            panic!("seed {seed}: {broken:#?}");
+        }
+    }
 }
 
 #[test]

@@ -210,7 +210,7 @@ impl Net {
             let also_down = BTreeSet::new();
             Lease::Granted { also_down }
         } else {
-            Lease::Refused
+            Lease::refused()
         }
     }
 

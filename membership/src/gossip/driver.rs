@@ -302,17 +302,17 @@ impl Driver {
 
 async fn acquire(arbiter: Option<Arc<dyn Arbiter>>, claim: &Claim) -> Lease {
     let Some(arbiter) = arbiter else {
-        return Lease::Refused;
+        return Lease::refused();
     };
     match timeout(ARBITER, arbiter.acquire(claim)).await {
         Ok(Ok(lease)) => lease,
         Ok(Err(error)) => {
             tracing::error!(%error, "no lease: this side downs itself");
-            Lease::Refused
+            Lease::refused()
         }
         Err(_) => {
             tracing::error!("no lease, the arbiter is silent: this side downs itself");
-            Lease::Refused
+            Lease::refused()
         }
     }
 }

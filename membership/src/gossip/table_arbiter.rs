@@ -74,7 +74,7 @@ impl fmt::Debug for TableArbiter {
 /// The side does not follow those that had the lease before.
 #[derive(Debug, thiserror::Error)]
 #[error("another side has the lease")]
-struct Refused;
+struct Refused(Lease);
 
 #[async_trait]
 impl Arbiter for TableArbiter {
@@ -106,16 +106,16 @@ impl Arbiter for TableArbiter {
             if next.name == name {
                 return Ok(None);
             }
-            let Lease::Granted { also_down: more } = next.grants.answer(claim) else {
-                return Err(Refused);
-            };
-            also_down = more;
+            match next.grants.answer(claim) {
+                Lease::Granted { also_down: more } => also_down = more,
+                refused => return Err(Refused(refused)),
+            }
             next.name.clone_from(&name);
             Ok(Some(next.request(table, id, place, now, row.is_some())))
         };
         match admin.change(plan).await {
             Ok(_) => Ok(Lease::Granted { also_down }),
-            Err(ChangeError::Refused(Refused)) => Ok(Lease::Refused),
+            Err(ChangeError::Refused(Refused(lease))) => Ok(lease),
             Err(error) => Err(failed(error.to_string().into())),
         }
     }
@@ -149,10 +149,11 @@ const SIDE: &str = "side";
 impl Row {
     /// A row that cannot be understood gives nobody the lease.
     fn of(row: &MembershipEntry) -> Result<Self, Refused> {
-        let text = |name| row.info.metadata.get(name).ok_or(Refused);
+        let not_understood = || Refused(Lease::refused());
+        let text = |name| row.info.metadata.get(name).ok_or_else(not_understood);
         let list = |name| {
             let items = text(name)?.split(' ').filter(|item| !item.is_empty());
-            let items = items.map(|item| item.parse::<SiloAddress>().map_err(|_| Refused));
+            let items = items.map(|item| item.parse::<SiloAddress>().map_err(|_| not_understood()));
             items.collect::<Result<BTreeSet<_>, _>>()
         };
         let downed = list(DOWNED)?;
