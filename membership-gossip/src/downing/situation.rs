@@ -84,7 +84,7 @@ impl Situation {
     /// The situation of a side on which those that join are up already: what the other end of a split sees
     /// if the cluster began there, and the news is on its way.
     #[must_use]
-    pub(crate) fn as_begun(mut self) -> Self {
+    pub(crate) fn if_begun(mut self) -> Self {
         for (place, member) in (1..).zip(&mut self.members) {
             if matches!(
                 member.status(),

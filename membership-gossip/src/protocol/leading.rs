@@ -125,7 +125,7 @@ impl Leading {
         match ctx.config.downing.strategy {
             Strategy::None | Strategy::AutoDownUnsafe { .. } | Strategy::DownAll => true,
             _ => {
-                let situation = situation.as_begun().with_lease(true);
+                let situation = situation.if_begun().with_lease(true);
                 let decision = decide(&ctx.config.downing, &situation);
                 decision.verdict == Verdict::DownUnreachable
             }
