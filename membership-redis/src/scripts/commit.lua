@@ -68,12 +68,14 @@ if (tonumber(v[7]) or 0) < tonumber(ARGV[1]) then
   set[#set + 1] = ARGV[1]
 end
 redis.call('HSET', KEYS[1], unpack(set))
-for i = first_remove, last_remove do
-  redis.call('HDEL', KEYS[2], ARGV[i])
-  redis.call('HDEL', KEYS[3], ARGV[i])
-end
+-- While a slot of Redis Cluster moves, a script may not touch a key that it has emptied, and would stop half-way (clause T2). So rows are
+-- added before others are removed, and heartbeats, which may all be removed, may fail: there is nothing left to remove then.
 for i = 18, first_remove - 1, 2 do
   redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+end
+for i = first_remove, last_remove do
+  redis.call('HDEL', KEYS[2], ARGV[i])
+  redis.pcall('HDEL', KEYS[3], ARGV[i])
 end
 -- A hint may be lost: a user who may not publish can still commit.
 redis.pcall('PUBLISH', ARGV[13], ARGV[5])

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, Durability, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, Recency,
-    TableError, TableErrorKind, VersionToken,
+    CommitId, CommitOutcome, CommitRequest, Durability, HeartbeatWrite, MembershipTable,
+    ReadAnswer, ReadRequest, Recency, TableError, TableErrorKind, VersionToken,
 };
 use membership_testbed::{Kind, Server};
 
@@ -130,6 +130,43 @@ async fn a_moving_slot_serves_a_table_without_heartbeats() {
         assert_eq!(read(&table).await.1.cluster, Some(text));
     }
     commit(&table, &remove(&token, 1)).await;
+}
+
+/// While a slot moves, a script may not touch a key that it has emptied: so it empties none that it
+/// still needs. Clause T2.
+#[tokio::test]
+async fn a_commit_that_replaces_every_row_in_a_moving_slot_is_whole() {
+    for kind in [Kind::Redis, Kind::Valkey] {
+        let cluster = Cluster::start(kind).await;
+        let table = connect(&cluster.url()).await.unwrap();
+        let token = fill(&table, 2).await;
+        table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
+        let at = key(&blue(), "version");
+        let from = owner_now(&cluster, &at).await;
+        // As an older build left it: with that heartbeat alone.
+        shell::<()>(from, &["HDEL", &key(&blue(), "heartbeats"), ""]).await;
+        let mut nodes = cluster.nodes.iter();
+        let to = nodes.find(|node| node.address() != from.address()).unwrap();
+        let slot: u64 = shell(from, &["CLUSTER", "KEYSLOT", &at]).await;
+        let to_id: String = shell(to, &["CLUSTER", "MYID"]).await;
+        let moves = ["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &to_id];
+        shell::<()>(from, &moves).await;
+        let request = CommitRequest::new(
+            token,
+            CommitId::new(unique()),
+            None,
+            [entry(8), entry(9)],
+            [],
+            [silo(0).row_key(), silo(1).row_key()],
+        );
+        let token = commit(&table, &request).await;
+        let fields = ["HMGET", &at, "version", "row_count"];
+        let counted: Vec<u64> = shell(from, &fields).await;
+        assert_eq!(counted, [token.version(), 2]);
+        let mut rows: Vec<String> = shell(from, &["HKEYS", &key(&blue(), "rows")]).await;
+        rows.sort();
+        assert_eq!(rows, [8, 9].map(|n| silo(n).row_key()));
+    }
 }
 
 /// Tries again while the nodes of a cluster may redirect in a circle: until every node has heard
