@@ -339,7 +339,7 @@ impl Client {
         let fresh = || Instant::now() + self.timeout;
         let deadline = request.look.map_or_else(fresh, |look| look.deadline);
         let (mut load, mut repeated, mut asked) = (false, false, None);
-        let mut owner = None;
+        let (mut owner, mut refused) = (None, false);
         let mut reconnects = request.look.is_some_and(|look| look.new_connection);
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -358,6 +358,18 @@ impl Client {
                 owner = Some(Arc::clone(&connection));
             }
             let endpoint = &connection.endpoint;
+            if connection.is_replica() {
+                connection.retire();
+                let refusal = Refusal::of_replica();
+                // It may have become the master since.
+                if std::mem::replace(&mut refused, true) && !self.topology.has_successor() {
+                    let e = refusal.into_error(&self.connector.secrets);
+                    return Err(e.at(endpoint.to_string()));
+                }
+                self.topology.ask_another();
+                (asked, last) = (None, Some((refusal, endpoint.to_string())));
+                continue;
+            }
             let waiting = Waiting {
                 connection: &connection,
                 topology: &self.topology,

@@ -13,10 +13,10 @@ use redis::{
     RedisConnectionInfo, Value,
 };
 
-use crate::STORE;
 use crate::config::{RedisConfig, Servers};
 use crate::error::{Refusal, error, not_connected};
 use crate::scripts::SCRIPTS;
+use crate::{STORE, codec};
 
 /// Makes connections.
 pub(crate) struct Connector {
@@ -39,12 +39,20 @@ pub(crate) struct Connection {
     pub(crate) endpoint: Endpoint,
     /// Whether the server has no replicas, if that is known.
     pub(crate) alone: OnceLock<bool>,
+    /// Whether the server was a replica when the connection was made: one may take writes
+    /// (`replica-read-only no`), and loses them.
+    replica: AtomicBool,
 }
 
 impl Connection {
     /// Whether it can be used.
     pub(crate) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
+    }
+
+    /// Whether it leads to a replica.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.replica.load(Ordering::Relaxed)
     }
 
     /// No new operation uses it.
@@ -167,11 +175,15 @@ impl Connector {
         if self.wait {
             setup.cmd("WAIT").arg(0).arg(0);
         }
+        setup.add_command(hello());
         let endpoint = &connection.endpoint;
-        let answers = tokio::time::timeout(self.timeout, connection.pipeline(&setup))
+        let mut answers = tokio::time::timeout(self.timeout, connection.pipeline(&setup))
             .await
             .map_err(|_| self.no_answer(endpoint))?
             .map_err(|e| self.not_connected(endpoint, &e))?;
+        let role = says(answers.pop(), "role");
+        let replica = role.is_some_and(|role| role == "replica" || role == "slave");
+        connection.replica.store(replica, Ordering::Relaxed);
         for (n, answer) in answers.iter().enumerate() {
             if let Value::ServerError(e) = answer {
                 let refusal = Refusal::new(e);
@@ -213,6 +225,7 @@ impl Connector {
             alive,
             endpoint: endpoint.clone(),
             alone: OnceLock::new(),
+            replica: AtomicBool::new(false),
         })
     }
 
@@ -265,6 +278,19 @@ impl Connector {
     pub(crate) fn not_connected(&self, endpoint: &Endpoint, e: &redis::RedisError) -> TableError {
         not_connected(e, self.encrypted, &self.secrets).at(endpoint.to_string())
     }
+}
+
+/// What a server says of itself; every user may ask.
+pub(crate) fn hello() -> redis::Cmd {
+    let mut command = redis::cmd("HELLO");
+    command.arg(3);
+    command
+}
+
+/// One thing that it says.
+pub(crate) fn says(hello: Option<Value>, what: &str) -> Option<String> {
+    let mut said = codec::pairs(hello?).into_iter();
+    said.find(|(name, _)| name == what).map(|(_, value)| value)
 }
 
 fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {

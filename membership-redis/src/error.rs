@@ -110,11 +110,20 @@ impl Refusal {
         ))
     }
 
+    /// What a replica says that takes no writes.
+    pub(crate) fn of_replica() -> Self {
+        Self {
+            code: "READONLY".to_owned(),
+            text: "its role is replica".to_owned(),
+        }
+    }
+
     /// Whether the server does not serve this table any more, so that a new connection is needed.
+    /// (Valkey says `MISCONF` on a replica, too.)
     pub(crate) fn ends_connection(&self) -> bool {
         matches!(
             self.code.as_str(),
-            "READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN" | "NOAUTH" | "MOVED"
+            "READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN" | "NOAUTH" | "MOVED" | "MISCONF"
         )
     }
 

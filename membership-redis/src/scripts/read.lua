@@ -9,8 +9,16 @@ local refusal = type(master) == 'table' and master.err or ''
 if string.find(refusal, 'user executing the script', 1, true) or string.find(refusal, 'ACL failure in script', 1, true) then
   master = redis.pcall('HDEL', KEYS[1], '')
 end
-if type(master) == 'table' and master.err and (ARGV[7] == '1' or not string.find(master.err, 'MISCONF', 1, true) and not string.find(master.err, 'NOREPLICAS', 1, true)) then
-  return master
+if type(master) == 'table' and master.err then
+  -- A master that takes no writes answers. Valkey says MISCONF on a replica, too: then the role decides, if the user may ask for it.
+  local answers = string.find(master.err, 'NOREPLICAS', 1, true)
+  if string.find(master.err, 'MISCONF', 1, true) then
+    local info = redis.pcall('INFO', 'replication')
+    answers = type(info) == 'string' and string.find(info, 'role:master', 1, true)
+  end
+  if ARGV[7] == '1' or not answers then
+    return master
+  end
 end
 local v = redis.call('HMGET', KEYS[1], 'table_id', 'version', 'commit', 'deleting', 'min_layout', 'row_count')
 if ARGV[7] == '1' and v[1] then

@@ -13,6 +13,7 @@ mod played;
 mod replicas;
 mod round_trips;
 mod sentinel;
+mod strangers;
 mod tls;
 mod trouble;
 mod worst_day;
