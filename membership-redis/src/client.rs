@@ -525,7 +525,7 @@ impl Client {
         if new {
             self.topology.ask_another();
         }
-        let connection = Arc::new(self.topology.connect(&self.connector).await?);
+        let connection = Arc::new(self.topology.connect(&self.connector, new).await?);
         tracing::debug!(server = %connection.endpoint, "connected");
         if self.asks_for_replicas {
             let said = connection.command(&info_replication()).await;

@@ -18,7 +18,7 @@ use redis::Value;
 
 use crate::codec::{self, text};
 use crate::config::{RedisConfig, Servers};
-use crate::connection::{Connection, Connector};
+use crate::connection::{Connection, Connector, hello, says};
 use crate::error::{Refusal, error, wrong};
 
 /// How many redirections one search follows.
@@ -26,6 +26,9 @@ const HOPS: usize = 5;
 /// How many nodes are remembered where the user may not list them, and only redirections name new
 /// ones.
 const MAX_NODES: usize = 64;
+/// So many configured nodes are enough to say who the owner is; where there are fewer, those that
+/// they have named are asked, too.
+const ENOUGH: usize = 3;
 /// The pause before all nodes of a cluster are asked a second time.
 const SECOND_SEARCH: Duration = Duration::from_millis(100);
 /// How long sentinels may take that did not answer the last time, once another has.
@@ -36,6 +39,11 @@ pub(crate) struct Topology {
     /// The nodes of a cluster: the configured ones and those it has named. The last owner comes
     /// first, and nodes that have not answered come last.
     nodes: Mutex<Vec<Endpoint>>,
+    /// The nodes before a node has named others: it may belong to another cluster, at an address
+    /// that was this one's.
+    nodes_before: Mutex<Vec<Endpoint>>,
+    /// Whether an owner has been found.
+    found: AtomicBool,
     /// Whether so few sentinels answered the last time that the others were waited for in vain.
     few_answered: AtomicBool,
 }
@@ -87,6 +95,8 @@ impl Topology {
         Self {
             kind,
             nodes: Mutex::new(nodes),
+            nodes_before: Mutex::default(),
+            found: AtomicBool::new(false),
             few_answered: AtomicBool::new(false),
         }
     }
@@ -113,6 +123,11 @@ impl Topology {
         if nodes.len() > 1 {
             nodes.rotate_left(1);
         }
+    }
+
+    fn nodes_before(&self) -> MutexGuard<'_, Vec<Endpoint>> {
+        let nodes = self.nodes_before.lock();
+        nodes.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn nodes(&self) -> MutexGuard<'_, Vec<Endpoint>> {
@@ -144,7 +159,11 @@ impl Topology {
     /// What the cluster consists of now. The configured nodes stay.
     fn learn(&self, listed: &[Endpoint], seeds: &[Endpoint]) {
         let mut nodes = self.nodes();
-        nodes.retain(|known| listed.contains(known) || seeds.contains(known));
+        let stays = |known: &Endpoint| listed.contains(known) || seeds.contains(known);
+        if !nodes.iter().all(stays) {
+            self.nodes_before().clone_from(&nodes);
+        }
+        nodes.retain(stays);
         for endpoint in listed.iter().chain(seeds) {
             if !nodes.contains(endpoint) {
                 nodes.push(endpoint.clone());
@@ -152,11 +171,16 @@ impl Topology {
         }
     }
 
-    /// A connection to the master of the table.
+    /// A connection to the master of the table; `doubted` after an answer that contradicts what is
+    /// known.
     ///
     /// # Errors
     /// Nothing that changes the store was sent.
-    pub(crate) async fn connect(&self, connector: &Connector) -> Result<Connection, TableError> {
+    pub(crate) async fn connect(
+        &self,
+        connector: &Connector,
+        doubted: bool,
+    ) -> Result<Connection, TableError> {
         match &self.kind {
             Kind::Single(endpoint) => connector.connect(endpoint).await,
             Kind::Sentinel { sentinels, master } => {
@@ -164,6 +188,12 @@ impl Topology {
                 connector.connect(&endpoint).await
             }
             Kind::Cluster { seeds, key } => {
+                let new = !self.found.load(Ordering::Relaxed) && seeds.len() > 1;
+                if (doubted || new)
+                    && let Some(owner) = self.named_by_most(connector, seeds, key).await
+                {
+                    self.prefer(owner);
+                }
                 let first = self.any_owner(connector, seeds, key).await;
                 if first
                     .as_ref()
@@ -190,8 +220,9 @@ impl Topology {
             self.ask_last(&candidate);
             self.owner_by(connector, candidate, key).await
         });
-        // A permanent error is the same at every node.
-        let found = first_of(asked, |e| e.next_step() == NextStep::GiveUp).await;
+        // Also a permanent error may be one node's: users and passwords are each node's own, and
+        // another server may have its address.
+        let found = first_of(asked, |_| false).await;
         let connection = found.unwrap_or_else(|| Err(wrong("no node of the cluster is named")))?;
         // A user who may not ask only knows the configured nodes.
         if let Some((listed, alone)) = members(&connection).await {
@@ -199,7 +230,59 @@ impl Topology {
             let _known = alone.map(|alone| connection.alone.set(alone));
         }
         self.prefer(connection.endpoint.clone());
+        self.found.store(true, Ordering::Relaxed);
         Ok(connection)
+    }
+
+    /// The owner that most nodes name. One that only names itself may have been deposed, or be of
+    /// another cluster. All are asked at once, and the silent ones waited for no longer than
+    /// sentinels.
+    async fn named_by_most(
+        &self,
+        connector: &Connector,
+        seeds: &[Endpoint],
+        key: &str,
+    ) -> Option<Endpoint> {
+        let mut nodes = seeds.to_vec();
+        // A few configured nodes may be down. Those that the node in doubt has named prove nothing.
+        if seeds.len() < ENOUGH {
+            let mut known = self.nodes_before().clone();
+            if known.is_empty() {
+                known = self.nodes().clone();
+            }
+            known.retain(|known| !seeds.contains(known));
+            nodes.extend(known.into_iter().take(MAX_NODES));
+        }
+        let asked = nodes
+            .iter()
+            .map(async |node| (node, named_by(connector, node, key).await));
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut patience = pin!(tokio::time::sleep(connector.timeout / 2));
+        let mut votes: Vec<(Endpoint, usize, usize)> = Vec::new();
+        loop {
+            tokio::select! {
+                answer = asked.next() => match answer {
+                    Some((node, Ok(named))) => {
+                        let by_others = usize::from(named != *node);
+                        match votes.iter_mut().find(|(of, ..)| *of == named) {
+                            Some(vote) => (vote.1, vote.2) = (vote.1 + by_others, vote.2 + 1),
+                            None => votes.push((named, by_others, 1)),
+                        }
+                    }
+                    Some((_, Err(_))) => {}
+                    None => break,
+                },
+                () = &mut patience, if !votes.is_empty() => break,
+            }
+            if votes.iter().any(|(.., all)| *all > nodes.len() / 2) {
+                break;
+            }
+        }
+        let most = votes
+            .into_iter()
+            .max_by_key(|(_, others, all)| (*others, *all));
+        most.filter(|(_, others, _)| *others > 0)
+            .map(|(owner, ..)| owner)
     }
 
     /// Whether this server still is the master, by the word of most sentinels or nodes. Nobody can
@@ -312,13 +395,7 @@ impl Topology {
         let mut endpoint = start;
         for _ in 0..HOPS {
             let connection = connector.open(&endpoint, |_| {}).await?;
-            let mut question = redis::cmd("HLEN");
-            question.arg(key);
-            let answer = connection
-                .command(&question)
-                .await
-                .map_err(|e| connector.not_connected(&endpoint, &e))?;
-            let Value::ServerError(e) = answer else {
+            let Value::ServerError(e) = ask_node(connector, &connection, key).await? else {
                 return prepared(connector, connection).await;
             };
             let refusal = Refusal::new(&e);
@@ -388,6 +465,27 @@ fn elected(votes: Vec<Vote>) -> Option<Endpoint> {
     best.map(|vote| vote.master.clone())
 }
 
+/// A node's answer to a question about the key: an error unless it is the owner.
+///
+/// # Errors
+/// `Configuration` from a server that is no node of a cluster: it has every slot.
+async fn ask_node(
+    connector: &Connector,
+    connection: &Connection,
+    key: &str,
+) -> Result<Value, TableError> {
+    let mut question = redis::pipe();
+    question.cmd("HLEN").arg(key).add_command(hello());
+    let at = &connection.endpoint;
+    let answers = connection.pipeline(&question).await;
+    let mut answers = answers.map_err(|e| connector.not_connected(at, &e))?;
+    if says(answers.pop(), "mode").is_some_and(|mode| mode != "cluster") {
+        let alone = "this server is no node of a cluster: use redis:// for a single one";
+        return Err(wrong(alone).at(at.to_string()));
+    }
+    Ok(answers.pop().unwrap_or(Value::Nil))
+}
+
 /// The owner of the key, as this node knows it.
 async fn named_by(
     connector: &Connector,
@@ -395,10 +493,7 @@ async fn named_by(
     key: &str,
 ) -> Result<Endpoint, TableError> {
     let connection = connector.open(node, |_| {}).await?;
-    let mut question = redis::cmd("HLEN");
-    question.arg(key);
-    let answer = connection.command(&question).await;
-    let Value::ServerError(e) = answer.map_err(|e| connector.not_connected(node, &e))? else {
+    let Value::ServerError(e) = ask_node(connector, &connection, key).await? else {
         return Ok(node.clone());
     };
     let refusal = Refusal::new(&e);
