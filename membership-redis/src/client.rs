@@ -94,11 +94,14 @@ impl Inner {
             use TableErrorKind::{TableReplaced, TableRolledBack};
             matches!(e.kind(), TableReplaced | TableRolledBack)
         });
-        if !doubted || new_connection || !self.client.topology.fails_over() {
+        if !doubted || !self.client.topology.fails_over() {
             return first;
         }
+        if new_connection {
+            return self.client.confirm(first);
+        }
         look.new_connection = true;
-        operation(look).await
+        self.client.confirm(operation(look).await)
     }
 
     /// Runs an operation; its error names it, and the servers.
@@ -252,6 +255,21 @@ impl Client {
     /// How many replicas must confirm.
     pub(crate) fn replicas(&self) -> i64 {
         self.wait.map_or(0, |(replicas, _)| i64::from(replicas))
+    }
+
+    /// Turns a contradiction into a temporary error where few sentinels have named the master: the
+    /// others may know its successor, which has the table. Clause T16.
+    ///
+    /// # Errors
+    /// `Unavailable`, or that of the answer.
+    fn confirm<T>(&self, answer: Result<T, TableError>) -> Result<T, TableError> {
+        use TableErrorKind::{TableReplaced, TableRolledBack};
+        answer.map_err(|e| match e.kind() {
+            TableReplaced | TableRolledBack if self.topology.heard_few() => {
+                outdated("few sentinels have answered, and the others may name another one")
+            }
+            _ => e,
+        })
     }
 
     /// Why too few replicas have confirmed what was just written, if too few have.

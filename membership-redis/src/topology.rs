@@ -125,6 +125,11 @@ impl Topology {
         }
     }
 
+    /// Whether only few sentinels have answered the last time.
+    pub(crate) fn heard_few(&self) -> bool {
+        self.few_answered.load(Ordering::Relaxed)
+    }
+
     fn nodes_before(&self) -> MutexGuard<'_, Vec<Endpoint>> {
         let nodes = self.nodes_before.lock();
         nodes.unwrap_or_else(PoisonError::into_inner)

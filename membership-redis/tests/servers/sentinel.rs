@@ -370,6 +370,45 @@ async fn a_sentinel_that_missed_the_failover_is_outvoted() {
     assert_eq!(version_of(&table, &ReadRequest::all()).await, 2);
 }
 
+/// A sentinel that is cut off together with a former master ends no silo: the others may know the
+/// successor.
+#[tokio::test]
+async fn a_former_master_that_few_sentinels_name_is_no_proof_of_a_loss() {
+    let former = own_server().await;
+    let old = fill(&table_on(&former, "").await, 3).await;
+    let successor = replica_of(&former, &[]).await;
+    shell::<()>(&successor, &["REPLICAOF", "NO", "ONE"]).await;
+    let cut_off = sentinel_of(former.address(), 0, &former).await;
+    let others = [
+        sentinel_of(successor.address(), 1, &successor).await,
+        sentinel_of(successor.address(), 1, &former).await,
+    ];
+    let [one, other] = others.each_ref().map(Server::address);
+    let url = format!(
+        "redis+sentinel://{one},{other},{}/{MASTER}",
+        cut_off.address()
+    );
+    let table = connect(&url).await.unwrap();
+    let newer = commit(&table, &insert(&old, [7])).await;
+    for dead in others.iter().chain([&successor]) {
+        dead.kill().await.unwrap();
+    }
+    // Whoever knows nothing newer is served.
+    assert_eq!(read_kind(&table, Some(&old)).await, Ok(()));
+    let unavailable = TableErrorKind::Unavailable;
+    assert_eq!(read_kind(&table, Some(&newer)).await, Err(unavailable));
+    let anew = ReadRequest::all()
+        .with_known(Some(newer.clone()))
+        .with_new_connection(true);
+    assert_eq!(table.read(&anew).await.unwrap_err().kind(), unavailable);
+    let request = insert(&newer, [8]);
+    assert_eq!(commit_kind(&table, &request).await, unavailable);
+    assert_eq!(
+        commit_kind(&table, &request.again()).await,
+        TableErrorKind::OutcomeUnknown
+    );
+}
+
 /// A master is frozen until another one leads, and thawed with a client that is connected to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thawed_master_is_left_once_its_answer_is_older_than_what_is_known() {
