@@ -116,11 +116,22 @@ fn from_server(db: &DbError, phase: Phase) -> TableError {
         );
         return lost(phase, &what);
     }
+    if gives_up && db.code().code() == "08P01" && !is_configuration(db.message()) {
+        return lost(phase, &format!("a pooler has no server ({})", db.message()));
+    }
     let (kind, what) = kind_of(db.code().code());
     error(
         kind,
         format!("{what} ({}: {})", db.code().code(), db.message()),
     )
+}
+
+/// Whether PgBouncer refuses a client for what that has set. It uses one state for that and for a
+/// server that is gone.
+fn is_configuration(message: &str) -> bool {
+    ["startup parameter", "no such", "auth", "SSL", "prepared"]
+        .iter()
+        .any(|what| message.contains(what))
 }
 
 /// Whether a statement with this SQLSTATE may have been executed.

@@ -58,9 +58,19 @@ impl Pooler {
         let session = Arc::new(AtomicUsize::new(self.next.load(Ordering::SeqCst)));
         let mut servers = Vec::new();
         for (n, socket) in self.sockets.iter().enumerate() {
-            let mut server = UnixStream::connect(socket).await.ok()?;
-            server.write_all(&login).await.ok()?;
-            let greeting = messages(&mut server, b"Z").await?;
+            let connected = async {
+                let mut server = UnixStream::connect(socket).await.ok()?;
+                server.write_all(&login).await.ok()?;
+                let greeting = messages(&mut server, b"Z").await?;
+                Some((server, greeting))
+            };
+            let Some((server, greeting)) = connected.await else {
+                return refuse(
+                    &mut client,
+                    "server login has been failing, try again later",
+                )
+                .await;
+            };
             if n == session.load(Ordering::SeqCst) {
                 client.write_all(&greeting).await.ok()?;
             }
@@ -70,11 +80,26 @@ impl Pooler {
         loop {
             let request = messages(&mut client, b"QS").await?;
             let server = &mut servers[session.load(Ordering::SeqCst)];
-            server.write_all(&request).await.ok()?;
-            let answer = messages(server, b"Z").await?;
+            let answered = async {
+                server.write_all(&request).await.ok()?;
+                messages(server, b"Z").await
+            };
+            let Some(answer) = answered.await else {
+                return refuse(&mut client, "server conn crashed?").await;
+            };
             client.write_all(&answer).await.ok()?;
         }
     }
+}
+
+/// As PgBouncer does it when the server is gone.
+async fn refuse(client: &mut TcpStream, why: &str) -> Option<()> {
+    let fields = format!("SFATAL\0C08P01\0M{why}\0\0");
+    let mut message = vec![b'E'];
+    let length = u32::try_from(fields.len()).unwrap() + 4;
+    message.extend(length.to_be_bytes());
+    message.extend(fields.as_bytes());
+    client.write_all(&message).await.ok()
 }
 
 /// All messages up to one of these kinds.
@@ -138,6 +163,37 @@ async fn behind_a_pooler_no_standby_answers() {
     pooler.next.store(0, Ordering::SeqCst);
     assert_eq!(read(&pooled).await.token, token);
 }
+
+/// PgBouncer has one state for a server that is gone and for a client that asks for what it does not
+/// have.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_without_its_server_is_waited_for() {
+    let server = primary().await;
+    let token = read(&ready(&server).await).await.token;
+    let run = server.folder().unwrap().join("run");
+    let socket = run.join(format!(".s.PGSQL.{}", server.address().port()));
+    let (_pooler, address) = Pooler::start(vec![socket]).await;
+    let url = format!("{}?pooler=true&sslmode=disable", url_of(&server, &address));
+    let config = || PostgresConfig::from_url(&url).unwrap();
+    let (reads, commits) = (
+        connect(config()).await.unwrap(),
+        connect(config()).await.unwrap(),
+    );
+    server.kill().await.unwrap();
+    let request = insert(&token, 1);
+    let unknown = commits.commit(&request).await.unwrap_err();
+    assert_eq!(unknown.kind(), TableErrorKind::OutcomeUnknown, "{unknown}");
+    for _ in 0..2 {
+        let gone = reads.read(&ReadRequest::all()).await.unwrap_err();
+        assert_eq!(gone.kind(), TableErrorKind::Unavailable, "{gone}");
+    }
+    let gone = connect(config()).await.unwrap_err();
+    assert_eq!(gone.kind(), TableErrorKind::Unavailable, "{gone}");
+    server.start_again().await.unwrap();
+    assert_eq!(read(&reads).await.token, token);
+    commit(&commits, &request.again()).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deposed_primary_is_left_once_its_answer_is_older_than_what_is_known() {
     let primary = primary().await;

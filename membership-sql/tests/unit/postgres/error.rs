@@ -28,6 +28,28 @@ fn every_state_has_a_kind() {
     }
 }
 
+/// As PgBouncer 1.18 says it, each with 08P01.
+#[test]
+fn a_pooler_without_a_server_is_no_wrong_configuration() {
+    for (message, configuration) in [
+        ("query_wait_timeout", false),
+        (
+            "server login has been failing, try again later (server_login_retry)",
+            false,
+        ),
+        ("server conn crashed?", false),
+        ("pgbouncer cannot connect to server", false),
+        ("no more connections allowed (max_client_conn)", false),
+        ("unsupported startup parameter: options", true),
+        ("no such database: nodb", true),
+        ("no such user: nobody", true),
+        ("\"trust\" authentication failed", true),
+        ("SSL required", true),
+    ] {
+        assert_eq!(is_configuration(message), configuration, "{message}");
+    }
+}
+
 #[test]
 fn a_lost_write_has_an_unknown_outcome_and_a_lost_read_has_not() {
     assert!(
