@@ -30,8 +30,8 @@ pub(super) struct Answer<'a> {
     orphan: Option<&'a str>,
     /// Whether standbys have confirmed the statement, and how many there are.
     pub(super) barrier: (bool, i64),
-    /// Whether the commit was executed.
-    pub(super) done: bool,
+    /// Whether the commit was executed, and then whether standbys have it on their disks.
+    pub(super) done: Option<bool>,
 }
 
 /// How many columns a version row has before its recent commits.
@@ -76,7 +76,7 @@ fn sort_one<'a>(
             let confirmed: Option<&str> = row.try_get(1)?;
             answer.barrier = (confirmed.is_some(), row.try_get(3)?);
         }
-        kind::DONE => answer.done = true,
+        kind::DONE => answer.done = Some(row.try_get::<_, &str>(2)? == "true"),
         _ => {}
     }
     Ok(())

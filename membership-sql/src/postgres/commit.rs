@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use membership_core::{
     CommitOutcome, CommitRequest, Conflict, Operation, Row, RowChange, Settled, TableError,
@@ -12,7 +13,8 @@ use membership_provider::json;
 use super::STORE;
 use super::client::{Call, LIMITS, Value};
 use super::codec::{Answer, replaced_if_known, sort};
-use super::error::error;
+use super::config::PostgresSynchronousCommit;
+use super::error::{Phase, error, lost};
 use super::sql::Statement;
 use super::unlogged::Unlogged;
 use crate::shared::int;
@@ -76,11 +78,16 @@ impl Call {
         let rows = self.ask(Statement::Commit, &values).await;
         let rows = rows.map_err(replaced_if_known(Some(expected)))?;
         let answer = sort(&rows)?;
-        if answer.done {
+        if let Some(confirmed) = answer.done {
+            self.client.confirmed.store(confirmed, Ordering::Relaxed);
+            // Those that confirm may take over.
+            self.client.replicas.note(confirmed);
             return Ok(CommitOutcome::Committed(request.next_token(&[])));
         }
-        if let Some(outcome) = self.why_not(&answer, request)? {
-            return Ok(outcome);
+        match self.why_not(&answer, request)? {
+            Some(CommitOutcome::Committed(_)) => return self.found(request).await,
+            Some(outcome) => return Ok(outcome),
+            None => {}
         }
         // Another commit was faster while the statement waited for the version row. The statement
         // changed nothing and does not show that commit.
@@ -89,8 +96,36 @@ impl Call {
         let values: [Value<'_>; 5] = [&self.key, &nothing, &no_version, &nothing, &false];
         let rows = self.ask(Statement::Read, &values).await;
         let rows = rows.map_err(replaced_if_known(Some(expected)))?;
-        let blocked = || error(Kind::Busy, "another transaction was in the way");
-        self.why_not(&sort(&rows)?, request)?.ok_or_else(blocked)
+        match self.why_not(&sort(&rows)?, request)? {
+            Some(CommitOutcome::Committed(_)) => self.found(request).await,
+            Some(outcome) => Ok(outcome),
+            None => Err(error(Kind::Busy, "another transaction was in the way")),
+        }
+    }
+
+    /// A commit was sent before, and this server has it, maybe alone: the wait for the standbys was
+    /// cancelled, or the server was started again before they had it. It has happened when they
+    /// confirm what is in the log by now. Clauses T2 and T5.
+    async fn found(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        let may_be_lost = |e: TableError| {
+            let message = format!(
+                "the server has it, and maybe its standbys do not: {}",
+                e.message()
+            );
+            error(Kind::OutcomeUnknown, message).with_source(e)
+        };
+        let (nothing, version): (Option<&str>, Option<i64>) = (None, None);
+        let values: [Value<'_>; 5] = [&self.key, &nothing, &version, &nothing, &false];
+        let statement = match self.client.config.synchronous_commit {
+            PostgresSynchronousCommit::Local => Statement::Read,
+            _ => Statement::Barrier,
+        };
+        let rows = self.ask(statement, &values).await.map_err(may_be_lost)?;
+        // Another server may have answered this time.
+        match self.why_not(&sort(&rows)?, request)? {
+            Some(CommitOutcome::Committed(token)) => Ok(CommitOutcome::Committed(token)),
+            _ => Err(lost(Phase::Writing, "two servers disagree about it")),
+        }
     }
 
     /// Why a commit changed nothing; none if the answer shows no reason.

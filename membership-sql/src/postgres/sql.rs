@@ -137,7 +137,7 @@ pub(super) mod kind {
     pub(in super::super) const ROW: i16 = 1;
     /// A heartbeat.
     pub(in super::super) const HEARTBEAT: i16 = 2;
-    /// The commit was executed.
+    /// The commit was executed; `body` says whether it waits for standbys.
     pub(in super::super) const DONE: i16 = 3;
     /// The cluster's cell.
     pub(in super::super) const CELL: i16 = 4;
@@ -213,7 +213,7 @@ const COMMIT: &str = "WITH v AS (
     DELETE FROM {heartbeat} h USING unnest($16) AS r (silo)
     WHERE h.cluster = $1 AND h.silo = r.silo AND cardinality($16) > 0 AND EXISTS (SELECT FROM v)
 )
-SELECT 3::int2 AS kind, NULL::text AS key, NULL::text AS body,
+SELECT 3::int2 AS kind, NULL::text AS key, ({waits} AND current_setting('fsync') = 'on')::text AS body,
        (1 / (CASE WHEN (SELECT count(*) FROM inserted) = cardinality($10) AND (SELECT count(*) FROM updated WHERE was_there) = cardinality($13)
                    AND (SELECT count(*) FROM removed) = cardinality($16) THEN 1 ELSE 0 END))::int8 AS counter,
        {announce} AS at, NULL::text[] AS parts
@@ -301,13 +301,16 @@ UNION ALL
             .replace("{rows_of_table}", ROWS)
             .replace("{there}", THERE)
             .replace("{announce}", announce)
+            .replace("{waits}", waits)
             .replace("{rows}", &max_rows.to_string());
         // In a pooled session each write sets what it needs, until its end.
         let settings = if config.pooler {
             let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', true)");
             format!(
-                " AND (SELECT {} || {}) IS NOT NULL",
+                " AND (SELECT {} || {} || {}) IS NOT NULL",
                 set("synchronous_commit", config.synchronous_commit.as_str()),
+                // A warning reports a commit that did not reach the standbys.
+                set("client_min_messages", "warning"),
                 set(
                     "lock_timeout",
                     &format!("{}ms", config.lock_timeout().as_millis())

@@ -11,6 +11,7 @@ mod warnings;
 mod connections;
 mod failover;
 mod hosts;
+mod replicas;
 mod schema;
 mod standby;
 mod transactions;

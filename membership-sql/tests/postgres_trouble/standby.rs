@@ -20,6 +20,8 @@ pub struct Standby {
     pub port: u16,
     /// The folder of its socket, where no password is needed.
     pub folder: PathBuf,
+    /// How it is started.
+    command: Option<std::process::Command>,
 }
 
 impl Drop for Standby {
@@ -48,20 +50,19 @@ impl Standby {
         let port = membership_testbed::free_port().unwrap();
         let log = std::fs::File::create(primary.folder().unwrap().join("standby.log")).unwrap();
         let socket = format!("unix_socket_directories={}", folder.display());
-        let process = primary
-            .command("postgres")
-            .unwrap()
+        let mut command = primary.command("postgres").unwrap();
+        command
             .args(["-D", folder.to_str().unwrap(), "-p", &port.to_string()])
             .args(["-c", "listen_addresses=127.0.0.1", "-c", &socket])
             .args(["-c", "dynamic_shared_memory_type=mmap"])
             .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+            .stderr(log);
+        let process = command.spawn().unwrap();
         let standby = Self {
             process,
             port,
             folder,
+            command: Some(command),
         };
         let url = standby.url(primary);
         until("the standby answers", async || {
@@ -74,11 +75,18 @@ impl Standby {
     /// Stops it, and waits until it confirms nothing more to its primary.
     async fn stop(self, primary: &Shell) {
         drop(self);
-        until("the standby is gone", async || {
-            let senders = "SELECT count(*) FROM pg_stat_replication";
-            primary.ask(senders).await.unwrap() == [["0"]]
-        })
-        .await;
+        is_gone(primary).await;
+    }
+
+    /// The same, of one that will start again.
+    pub async fn pause(mut self, primary: &Shell) -> Paused {
+        let again = Paused {
+            command: self.command.take().unwrap(),
+            port: self.port,
+            folder: self.folder.clone(),
+        };
+        self.stop(primary).await;
+        again
     }
 
     pub fn address(&self) -> String {
@@ -89,6 +97,34 @@ impl Standby {
     pub fn url(&self, primary: &Server) -> String {
         url_of(primary, &self.address())
     }
+}
+
+/// A standby that is stopped.
+pub struct Paused {
+    command: std::process::Command,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Paused {
+    pub fn start(mut self) -> Standby {
+        let process = self.command.spawn().unwrap();
+        Standby {
+            process,
+            port: self.port,
+            folder: self.folder,
+            command: Some(self.command),
+        }
+    }
+}
+
+/// Waits until no standby follows this primary.
+async fn is_gone(primary: &Shell) {
+    until("the standby is gone", async || {
+        let senders = "SELECT count(*) FROM pg_stat_replication";
+        primary.ask(senders).await.unwrap() == [["0"]]
+    })
+    .await;
 }
 
 /// The URL of a server with other hosts in it.
@@ -143,6 +179,7 @@ async fn a_standby_is_refused_and_the_next_host_is_used() {
     let unknown = waiting.await.unwrap().unwrap_err();
     assert_eq!(unknown.kind(), TableErrorKind::OutcomeUnknown, "{unknown}");
     assert!(unknown.to_string().contains("standbys"), "{unknown}");
+    wait_for_none(&admin).await;
     assert!(matches!(
         table.commit(&request.again()).await.unwrap(),
         CommitOutcome::Committed(_)
@@ -176,13 +213,24 @@ async fn a_read_only_server_is_refused() {
 
 /// Commits wait for a standby from now on.
 pub async fn wait_for_standbys(admin: &Shell) {
+    wait_for(admin, "*").await;
+}
+
+/// They do so no longer.
+pub async fn wait_for_none(admin: &Shell) {
+    wait_for(admin, "").await;
+}
+
+async fn wait_for(admin: &Shell, names: &str) {
     admin
-        .run("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        .run(&format!(
+            "ALTER SYSTEM SET synchronous_standby_names = '{names}'"
+        ))
         .await
         .unwrap();
     admin.run("SELECT pg_reload_conf()").await.unwrap();
     until("the setting is there", async || {
-        admin.ask("SHOW synchronous_standby_names").await.unwrap() == [["*"]]
+        admin.ask("SHOW synchronous_standby_names").await.unwrap() == [[names]]
     })
     .await;
 }

@@ -7,7 +7,7 @@ use membership_core::{ClusterName, CommitOutcome, MembershipTable, TableErrorKin
 use membership_sql::PostgresTable;
 
 use crate::postgres::{Options, Shell};
-use crate::standby::wait_for_standbys;
+use crate::standby::{wait_for_none, wait_for_standbys};
 use crate::{
     blue, commit, config, connect, heartbeat, initialize, insert, read, ready, server, silo, until,
 };
@@ -253,8 +253,8 @@ async fn a_commit_without_an_answer_is_cancelled() {
     let mut token = read(&ready(&server).await).await.token;
     let admin = Shell::connect(server.url()).await.unwrap();
     // A commit waits for ever for a standby that does not come: no timeout of the server ends that.
-    wait_for_standbys(&admin).await;
     for pooler in [false, true] {
+        wait_for_standbys(&admin).await;
         let hasty = config(&server)
             .pooler(pooler)
             .operation_timeout(Duration::from_secs(3));
@@ -267,8 +267,10 @@ async fn a_commit_without_an_answer_is_cancelled() {
             admin.ask(waiting).await.unwrap() == [["0"]]
         })
         .await;
+        wait_for_none(&admin).await;
         token = commit(&table, &request.again()).await;
     }
+    wait_for_standbys(&admin).await;
     // A heartbeat waits for the standby as well, and holds back no read.
     let table = connect(config(&server)).await.unwrap();
     let beating = {
