@@ -3,7 +3,8 @@
 //!
 //! Operations do not wait for each other's answers: the driver pipelines them, and the server
 //! answers in order. While a commit waits, for a lock or a standby, reads and heartbeats therefore
-//! take a second connection, which is closed with the first of them that no longer needs it. If an
+//! take a second connection, and while a heartbeat waits as well, reads take a third one. They are
+//! closed with the first operation that no longer needs them. If an
 //! operation takes longer than its time, the server is told to cancel it, and the connection is
 //! closed for all, because it is unknown what the server still does; the next operation opens a new
 //! one.
@@ -28,6 +29,7 @@ use super::config::PostgresConfig;
 use super::connection::{Connection, simple};
 use super::error::{Phase, error, from_pg, lost};
 use super::keys::{self, Names};
+use super::seen::Seen;
 use super::sql::{Statement, Statements};
 use super::tls::Tls;
 use crate::shared::{DecodeCache, Doubts, Replicas};
@@ -39,12 +41,17 @@ pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 2
 pub(super) const MAIN: usize = 0;
 /// The one of reads and heartbeats while a commit waits on that.
 const BESIDE: usize = 1;
+/// The one of reads while a heartbeat waits on that as well.
+const READS: usize = 2;
 /// Why there is no answer.
 const LATE: &str = "the server did not answer in time";
 /// A commit that takes longer waits for something: a lock or a standby.
 const PROMPT: Duration = Duration::from_millis(100);
 /// How long a server may take to accept that a statement is cancelled.
 const CANCEL: Duration = Duration::from_secs(2);
+
+/// The open connections.
+type Slots = [Option<Arc<Connection>>; 3];
 
 /// A value for a statement.
 pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
@@ -57,6 +64,7 @@ pub(super) struct Inner {
     pub(super) client: Arc<Client>,
     pub(super) cache: DecodeCache<Parts>,
     doubts: Doubts,
+    pub(super) seen: Seen,
     pub(super) cluster: ClusterName,
     /// The cluster's key in every table.
     pub(super) key: String,
@@ -107,6 +115,7 @@ impl Inner {
             client,
             cache: DecodeCache::default(),
             doubts: Doubts::default(),
+            seen: Seen::default(),
             key: cluster.store_key(),
             channel,
             hints: Hints::new(&cluster, listener),
@@ -296,19 +305,37 @@ impl Call {
         if matches!(statement, Statement::Commit | Statement::Initialize) {
             return Ok(main);
         }
-        let beside = self.client.current(BESIDE);
-        let patience = match beside {
-            Some(_) => Duration::ZERO,
-            None => PROMPT.min(self.client.config.operation_timeout / 10),
-        };
-        if timeout(patience, main.waits.write()).await.is_ok() {
-            self.client.slots()[BESIDE] = None;
+        let share = self.client.config.operation_timeout / 10;
+        if self.is_free(&main, BESIDE, PROMPT.min(share)).await {
             return Ok(main);
         }
-        match beside {
-            Some(beside) => Ok(beside),
-            None => self.open(BESIDE, false).await,
+        let beside = self.beside(BESIDE).await?;
+        // A heartbeat waits for the same standbys as the commit. More patience: it need not.
+        if statement.may_wait() || self.is_free(&beside, READS, share).await {
+            return Ok(beside);
         }
+        self.beside(READS).await
+    }
+
+    async fn beside(&self, slot: usize) -> Result<Arc<Connection>, TableError> {
+        match self.client.current(slot) {
+            Some(connection) => Ok(connection),
+            None => self.open(slot, false).await,
+        }
+    }
+
+    /// Whether nothing waits on this connection, so that the ones from `next` are not needed. It is
+    /// given time only before there is a next one.
+    async fn is_free(&self, connection: &Connection, next: usize, patience: Duration) -> bool {
+        let patience = match self.client.current(next) {
+            Some(_) => Duration::ZERO,
+            None => patience,
+        };
+        let free = timeout(patience, connection.waits.write()).await.is_ok();
+        if free {
+            self.client.slots()[next..].fill(None);
+        }
+        free
     }
 
     /// Opens a connection; unless it must be `new`, only if no other operation did. A new one leads to
@@ -368,7 +395,7 @@ pub(super) struct Client {
     /// As the last connection read it.
     pub(super) tls: Replaceable<Tls>,
     pub(super) hosts: Hosts,
-    slots: Mutex<[Option<Arc<Connection>>; 2]>,
+    slots: Mutex<Slots>,
     connecting: tokio::sync::Mutex<()>,
     /// Whether a connection worked once.
     pub(super) worked: AtomicBool,
@@ -396,7 +423,7 @@ impl Client {
         })
     }
 
-    fn slots(&self) -> MutexGuard<'_, [Option<Arc<Connection>>; 2]> {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -82,7 +82,9 @@ impl Call {
             self.client.confirmed.store(confirmed, Ordering::Relaxed);
             // Those that confirm may take over.
             self.client.replicas.note(confirmed);
-            return Ok(CommitOutcome::Committed(request.next_token(&[])));
+            let token = request.next_token(&[]);
+            self.seen.set(&token);
+            return Ok(CommitOutcome::Committed(token));
         }
         match self.why_not(&answer, request)? {
             Some(CommitOutcome::Committed(_)) => return self.found(request).await,
@@ -123,7 +125,10 @@ impl Call {
         let rows = self.ask(statement, &values).await.map_err(may_be_lost)?;
         // Another server may have answered this time.
         match self.why_not(&sort(&rows)?, request)? {
-            Some(CommitOutcome::Committed(token)) => Ok(CommitOutcome::Committed(token)),
+            Some(CommitOutcome::Committed(token)) => {
+                self.seen.set(&token);
+                Ok(CommitOutcome::Committed(token))
+            }
             _ => Err(lost(Phase::Writing, "two servers disagree about it")),
         }
     }

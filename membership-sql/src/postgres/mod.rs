@@ -3,7 +3,7 @@
 //! * `config`: options and URLs. `client`: what all clones share. `connection`, `checks`, `tls`,
 //!   `error`.
 //! * `keys`, `schema`, `sql`: names, tables and statements. `codec`: answers.
-//! * `read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `hints`, `baseline`: the
+//! * `read`, `commit`, `heartbeat`, `admin`: the operations; `seen`: what they have shown. `table`, `hints`, `baseline`: the
 //!   contract.
 
 mod admin;
@@ -20,6 +20,7 @@ mod hints;
 mod keys;
 mod read;
 mod schema;
+mod seen;
 mod sql;
 mod table;
 mod tls;

@@ -16,21 +16,28 @@ impl Call {
     pub(super) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         if request.new_connection {
             self.open(MAIN, true).await?;
-            return self.read_once(request).await;
+            return self.read_once(request, None).await;
         }
-        let read = self.look_twice(|| self.read_once(request));
+        let seen = self.seen.newest();
+        let read = self.look_twice(|| self.read_once(request, seen.as_ref()));
         let limit = self.client.config.operation_timeout;
-        match timeout(self.client.hosts.share(limit), read).await {
+        let answer = match timeout(self.client.hosts.share(limit), read).await {
             Ok(answer) => answer,
             // The host has fallen silent.
             Err(_) => {
                 self.open(MAIN, true).await?;
-                self.read_once(request).await
+                self.read_once(request, seen.as_ref()).await
             }
-        }
+        };
+        self.seen.told(answer)
     }
 
-    async fn read_once(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+    /// `seen` is what the answer must not go back behind.
+    async fn read_once(
+        &self,
+        request: &ReadRequest,
+        seen: Option<&VersionToken>,
+    ) -> Result<ReadAnswer, TableError> {
         let (known, heartbeats) = (request.known.as_ref(), request.heartbeats);
         let table = known.map(|known| known.table_id().to_string());
         let version = known.map(|known| int(known.version()));
@@ -47,6 +54,10 @@ impl Call {
             self.client.check_barrier(answer.barrier)?;
         }
         let row = answer.usable(&self.cache, known)?;
+        match request.new_connection {
+            true => self.seen.set(&row.token(&[])),
+            false => self.seen.note(&row, seen)?,
+        }
         let heartbeats = heartbeats.then(|| std::mem::take(&mut answer.heartbeats));
         if known.is_some_and(|known| known.same_commit(&row.token(&[]))) {
             return Ok(ReadAnswer::Unchanged { heartbeats });
@@ -62,11 +73,23 @@ impl Call {
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
+        let seen = self.seen.newest();
+        let read = || self.read_row_once(silo, known, seen.as_ref());
+        self.seen.told(self.look_twice(read).await)
+    }
+
+    async fn read_row_once(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+        seen: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let key = silo.row_key();
         let rows = self.ask(Statement::ReadRow, &[&self.key, &key]).await;
         let rows = rows.map_err(replaced_if_known(known))?;
         let answer = sort(&rows)?;
         let version = answer.usable(&self.cache, known)?;
+        self.seen.note(&version, seen)?;
         let body = answer.rows.iter().find(|(found, _)| *found == key);
         let row = body.map(|(_, body)| self.cache.row(&key, body));
         let heartbeat = answer.heartbeats.silos.get(silo).copied();

@@ -19,8 +19,8 @@ use super::{PostgresConfig, STORE};
 /// The membership table of one cluster in a PostgreSQL database.
 ///
 /// Cheap to clone. All clones share one connection, a second one while there are
-/// [`hints`](MembershipTable::hints), and one more for reads and heartbeats while a commit waits;
-/// they are closed after the last clone is dropped. Needs a tokio runtime and stays with the one in
+/// [`hints`](MembershipTable::hints), one more for reads and heartbeats while a commit waits, and
+/// one for reads while a heartbeat waits as well; they are closed after the last clone is dropped. Needs a tokio runtime and stays with the one in
 /// which it was connected.
 ///
 /// * Reads go to the primary; a standby is refused. An operation is one round trip.
@@ -114,10 +114,7 @@ impl MembershipTable for PostgresTable {
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
         let (silo, known) = (*silo, known.cloned());
-        let read = |call: Call| async move {
-            call.look_twice(|| call.read_row(&silo, known.as_ref()))
-                .await
-        };
+        let read = |call: Call| async move { call.read_row(&silo, known.as_ref()).await };
         self.0.run(Operation::ReadRow, read).await
     }
 
