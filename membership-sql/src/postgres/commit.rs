@@ -14,7 +14,7 @@ use super::STORE;
 use super::client::{Call, LIMITS, Value};
 use super::codec::{Answer, replaced_if_known, sort};
 use super::config::PostgresSynchronousCommit;
-use super::error::{Phase, error, lost};
+use super::error::{Phase, error, lost, refuses_announcements};
 use super::sql::Statement;
 use super::unlogged::Unlogged;
 use crate::shared::int;
@@ -53,7 +53,7 @@ impl Call {
                 RowChange::Remove(key) => removes.push(key.as_str()),
             }
         }
-        let values: [Value<'_>; 17] = [
+        let mut values: [Value<'_>; 17] = [
             &self.key,
             &expected.table_id().to_string(),
             &int(expected.version()),
@@ -75,7 +75,12 @@ impl Call {
             &removes,
             &self.channel,
         ];
-        let rows = self.ask(Statement::Commit, &values).await;
+        let mut rows = self.ask(Statement::Commit, &values).await;
+        // Announcements are hints only, and nothing was committed.
+        if rows.as_ref().is_err_and(refuses_announcements) {
+            values[16] = &"";
+            rows = self.ask(Statement::Commit, &values).await;
+        }
         let rows = rows.map_err(replaced_if_known(Some(expected)))?;
         let answer = sort(&rows)?;
         if let Some(confirmed) = answer.done {

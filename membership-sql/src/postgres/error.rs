@@ -126,6 +126,14 @@ fn from_server(db: &DbError, phase: Phase) -> TableError {
     )
 }
 
+/// Whether the server takes no more announcements, because some session of it has not read them for
+/// long. It uses the state of a limit, and names the source file in every language.
+pub(super) fn refuses_announcements(e: &TableError) -> bool {
+    let source = e.source().and_then(|s| s.downcast_ref());
+    let said = source.and_then(tokio_postgres::Error::as_db_error);
+    said.is_some_and(|db| db.code().code() == "54000" && db.file() == Some("async.c"))
+}
+
 /// Whether PgBouncer refuses a client for what that has set. It uses one state for that and for a
 /// server that is gone.
 fn is_configuration(message: &str) -> bool {

@@ -184,7 +184,7 @@ const THERE: &str = "(SELECT true FROM {silo} t WHERE t.cluster = $1 AND t.silo 
 /// $1 cluster; the token: $2 table id, $3 version, $4 commit id; $5 the new commit's id, $6 its
 /// record; $7 the number of added rows; $8 settings and $9 core, null if unchanged; rows to insert:
 /// $10 keys, $11 statuses, $12 bodies; rows to update: $13, $14, $15; $16 keys to remove; $17 the
-/// channel to notify.
+/// channel to notify, or nothing.
 const COMMIT: &str = "WITH v AS (
     UPDATE {version} SET version = version + 1, commit_id = $5, recent = (recent || $6)[greatest(cardinality(recent) - 14, 1):],
         row_count = greatest(row_count + $7, 0), settings = coalesce($8, settings), core = coalesce($9, core), layout = greatest(layout, 1)
@@ -292,7 +292,7 @@ UNION ALL
             .replace("{waits}", waits)
             .replace("{standbys}", STANDBYS);
         let announce = if config.announces() {
-            "(SELECT count(pg_notify($17, '')) FROM v)::text"
+            "(SELECT count(pg_notify($17, '')) FROM v WHERE $17 <> '')::text"
         } else {
             "NULL::text"
         };

@@ -188,6 +188,35 @@ async fn a_row_inserted_by_hand_fails_the_whole_commit() {
     assert!(format!("{shared:?}").contains("billing/blue"));
 }
 
+/// A session that does not read its announcements fills the queue of all databases. Before
+/// PostgreSQL 17 that takes 8 GB.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_need_no_announcement() {
+    let plain = server(Options::default()).await;
+    let admin = Shell::connect(plain.url()).await.unwrap();
+    let version = &admin.ask("SHOW server_version_num").await.unwrap()[0][0];
+    if version.parse::<u32>().unwrap() < 170_000 {
+        println!("not applicable to version {version}: its queue cannot be made small");
+        return;
+    }
+    let server = server(Options {
+        args: vec!["-c".into(), "max_notify_queue_pages=64".into()],
+        ..Options::default()
+    })
+    .await;
+    let table = ready(&server).await;
+    let token = read(&table).await.token;
+    let deaf = Shell::connect(server.url()).await.unwrap();
+    deaf.run("LISTEN other").await.unwrap();
+    deaf.run("BEGIN; SELECT 1").await.unwrap();
+    let loud = Shell::connect(server.url()).await.unwrap();
+    let notify = "SELECT pg_notify('other', n || repeat('x', 7900)) FROM generate_series(1, 10) n";
+    let filled = async || loud.run(notify).await.is_err();
+    until("the queue is full", filled).await;
+    commit(&table, &insert(&token, 1)).await;
+    assert_eq!(read(&table).await.rows.len(), 1);
+}
+
 const CONNECTIONS: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'membership'";
 
