@@ -190,8 +190,8 @@ impl Joiner {
                 if !ctx.knows(&from) {
                     self.request(ctx, from);
                 }
-            } else if established && !ctx.is_established() {
-                // This cluster never began; that one has.
+            } else if !ctx.is_established() && (established || self.gives_way(ctx, header)) {
+                // This cluster never began; that one has, or is the one of two that may.
                 ctx.forget_cluster();
                 ctx.me = ctx.me.with_epoch(ctx.me.epoch().saturating_add(1));
                 self.start_over(ctx);
@@ -201,6 +201,14 @@ impl Joiner {
             self.asked = Some((from, ctx.mono()));
             self.request(ctx, from);
         }
+    }
+
+    /// Whether this cluster gives way to another one that has not begun either: contact points that were
+    /// restarted have forgotten what they accepted, so there may be two foundings, and neither has a
+    /// majority of the contact points. Nobody can have begun with this member while it knew of no majority.
+    fn gives_way(&self, ctx: &Ctx, header: &Header) -> bool {
+        let is_earlier = header.founding.is_some() && header.founding < ctx.founding;
+        ctx.config.founding == Founding::Majority && is_earlier && !self.may_begin(ctx)
     }
 
     /// A member takes this process for an earlier one at its endpoint: its cluster has not missed that

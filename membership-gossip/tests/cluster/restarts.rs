@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use membership_gossip::Config;
 
-use crate::net::{Expect as _, Net, endpoint, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
 
 fn foundings(net: &Net) -> usize {
     let living = net.living();
@@ -109,5 +109,43 @@ fn half_of_the_contact_points_are_dead_for_good() {
         }
         net.run_until(secs(40), Net::is_agreed);
         assert_eq!((foundings(&net), net.living().len()), (1, 7));
+    }
+}
+
+/// The founder is cut off, the other contact points are restarted and found once more, and one of them is
+/// dead for good: two clusters that have not begun, each with one contact point of three.
+#[test]
+fn of_two_clusters_that_have_not_begun_one_gives_way() {
+    fn founder(net: &Net, of: &[NodeId]) -> Option<NodeId> {
+        let has_founded = |node: &&NodeId| net.nodes[**node].protocol.founding().is_some();
+        of.iter().find(has_founded).copied()
+    }
+    for seed in 0..20 {
+        let mut net = Net::new(seed);
+        let all: Vec<_> = (0..3).map(|at| net.start(at, &Config::default())).collect();
+        net.join_all(&all);
+        while founder(&net, &all).is_none() {
+            net.run(Duration::from_millis(1));
+        }
+        let first = founder(&net, &all).unwrap();
+        let others: Vec<_> = (0..3).filter(|n| *n != first).collect();
+        net.split(&[first], &others);
+        others.iter().for_each(|n| net.kill(*n));
+        net.run(secs(1));
+        let again: Vec<_> = others
+            .iter()
+            .map(|at| net.start(*at, &Config::default()))
+            .collect();
+        net.join_all(&again);
+        while founder(&net, &again).is_none() {
+            net.run(Duration::from_millis(1));
+        }
+        let second = founder(&net, &again).unwrap();
+        let dead = again.into_iter().find(|n| *n != second).unwrap();
+        net.kill(dead);
+        net.heal();
+        assert_eq!(foundings(&net), 2, "seed {seed}");
+        net.run_until(secs(30), Net::is_agreed);
+        assert_eq!((foundings(&net), net.living().len()), (1, 2), "seed {seed}");
     }
 }
