@@ -22,6 +22,8 @@ pub struct Claim {
     pub founding: Option<FoundingId>,
     /// Whom the side downs if the claim is granted.
     pub down: BTreeSet<SiloAddress>,
+    /// Others of this side that have seen the state: their word is in it.
+    seen: BTreeSet<SiloAddress>,
     state: Arc<State>,
 }
 
@@ -38,8 +40,16 @@ impl Claim {
             by,
             founding,
             down,
+            seen: BTreeSet::new(),
             state,
         }
+    }
+
+    /// Adds others of this side that have seen its state.
+    #[must_use]
+    pub fn seen_by(mut self, members: impl IntoIterator<Item = SiloAddress>) -> Self {
+        self.seen.extend(members);
+        self
     }
 
     /// Whether this side knows that a member is down or gone.
@@ -52,6 +62,13 @@ impl Claim {
     /// Whether a member is one in the state of this side.
     fn knows(&self, member: &SiloAddress) -> bool {
         self.state.members().contains(member)
+    }
+
+    /// Whether somebody of this side is up. Who joins the other end of a split never is.
+    fn has_begun(&self) -> bool {
+        let side = self.side();
+        let mut members = self.state.members().iter();
+        members.any(|m| m.status().counts_for_convergence() && side.contains(&m.address()))
     }
 
     /// The members that go on if the claim is granted.
@@ -112,17 +129,21 @@ pub struct Grants {
 
 impl Grants {
     /// Answers a claim, and remembers it if it follows those granted before: if everybody who was downed
-    /// is gone in the state of the claiming side, or if the side was part of the last one. Then it downs
-    /// them now: the network may have healed before anybody but the former leader knew of the grant.
+    /// is gone in the state of the claiming side and somebody of it is up, or if somebody of the last side
+    /// has seen that state: the leader itself may have joined since. Then it downs them now: the network
+    /// may have healed before anybody but the former leader knew of the grant.
     #[must_use]
     pub fn answer(&mut self, claim: &Claim) -> Lease {
         let downed = self.downed.iter();
         let downed = downed.map(|(endpoint, epoch)| SiloAddress::at(*endpoint, *epoch));
         let also_down: BTreeSet<_> = downed.filter(|one| !claim.knows_gone(one)).collect();
-        let is_of_the_last = self.side.contains(&claim.by);
+        let has_seen = |member: &SiloAddress| *member == claim.by || claim.seen.contains(member);
+        let is_of_the_last = self.side.iter().any(has_seen);
         let follows = also_down
             .iter()
             .all(|one| is_of_the_last && (claim.down.contains(one) || claim.knows(one)));
+        // On the other end all may have been restarted: then those who were downed are gone there, too.
+        let follows = follows && (self.side.is_empty() || is_of_the_last || claim.has_begun());
         // Its own incarnation, or one that it replaced, is not among them: it would not be gone.
         let own = self.downed.get(&claim.by.endpoint());
         if !follows || own.is_some_and(|epoch| *epoch >= claim.by.epoch()) {

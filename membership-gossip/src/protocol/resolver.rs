@@ -152,8 +152,12 @@ impl Resolver {
         }
         self.calls += 1;
         let (call, state) = (self.calls, ctx.gossip.state().clone());
+        let goes_on =
+            |member: &SiloAddress| !decision.down.contains(member) && ctx.gossip.has_seen(member);
+        let members = state.members().iter().map(|member| member.address());
+        let seen: Vec<_> = members.filter(goes_on).collect();
         let claim = Claim::new(ctx.me, ctx.founding, decision.down.clone(), state);
-        let claim = Box::new(claim);
+        let claim = Box::new(claim.seen_by(seen));
         self.asked = Some((call, decision));
         ctx.out.push(Effect::AcquireLease { call, claim });
     }
@@ -181,9 +185,18 @@ impl Resolver {
         }
         let (situation, _) = side(ctx);
         if !situation.unreachable.is_empty() {
-            let mut decision = decide(&ctx.config.downing, &situation.with_lease(false));
+            let situation = situation.with_lease(false);
+            let mut decision = decide(&ctx.config.downing, &situation);
             // Where the split heals, or flags are old, some of those are reached.
             decision.down.retain(|member| !goes_on.contains(member));
+            // Where one of them has seen this state the split has healed, and it decides for all others.
+            let is_here = |member: &SiloAddress| {
+                let is_other = *member != ctx.me && !situation.unreachable.contains(member);
+                is_other && ctx.knows(member) && ctx.gossip.has_seen(member)
+            };
+            if goes_on.iter().any(is_here) {
+                decision.down.clear();
+            }
             decision.down.insert(ctx.me);
             self.carry_out(ctx, decision);
         }

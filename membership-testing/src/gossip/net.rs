@@ -110,6 +110,10 @@ pub struct Net {
     pub lease: Option<NodeId>,
     /// What an arbiter remembers, by founding; none: the lease is a plain one.
     pub grants: Option<BTreeMap<Option<FoundingId>, Grants>>,
+    /// How long a question takes to the arbiter, and its answer back.
+    pub arbiter: (Duration, Duration),
+    /// Which messages are lost besides, by the endpoint that they are for.
+    pub loses: Option<fn(SocketAddr, &Message) -> bool>,
     /// Who looks at everything.
     pub watcher: Option<Box<dyn Watcher>>,
     /// The bytes of all messages, where they are written.
@@ -155,6 +159,8 @@ impl Net {
             cut: BTreeSet::new(),
             lease: None,
             grants: None,
+            arbiter: (Duration::ZERO, Duration::from_millis(5)),
+            loses: None,
             watcher: None,
             bytes: 0,
             encode: false,

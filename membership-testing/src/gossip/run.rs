@@ -17,6 +17,9 @@ use membership_gossip::state::{DEFAULT_DATA_CENTRE, Gossip, Member, MemberStatus
 
 use super::net::{Net, Node, NodeId};
 
+/// How long a member waits for the arbiter.
+const ARBITER: Duration = Duration::from_secs(5);
+
 /// What happens at a time.
 #[derive(Debug)]
 pub(super) enum What {
@@ -24,6 +27,8 @@ pub(super) enum What {
     /// With the time at which it reached the machine.
     Message(NodeId, Header, Arc<Message>, MonoTime),
     Command(NodeId, Command),
+    /// A claim reaches the arbiter.
+    Claim(NodeId, u64, Box<Claim>),
     Lease(NodeId, u64, Lease),
     Resume(NodeId, Duration),
 }
@@ -60,7 +65,13 @@ impl Net {
     }
 
     pub(super) fn take(&mut self, event: Event) {
+        if let What::Claim(node, call, claim) = event.what {
+            let answered = self.now + self.arbiter.1;
+            let lease = self.arbitrate(node, &claim);
+            return self.push(answered, What::Lease(node, call, lease));
+        }
         let (What::Wake(node)
+        | What::Claim(node, ..)
         | What::Message(node, ..)
         | What::Command(node, ..)
         | What::Lease(node, ..)
@@ -106,6 +117,7 @@ impl Net {
             }
             What::Command(_, command) => self.handle(node, Input::Command(command)),
             What::Lease(_, call, lease) => self.handle(node, Input::LeaseAnswer { call, lease }),
+            What::Claim(..) => {}
             What::Resume(_, paused) => self.watch(|w, at| w.resumed(at, node, paused)),
         }
     }
@@ -237,9 +249,11 @@ impl Net {
                 }
             }
             Effect::AcquireLease { call, claim } => {
-                let lease = self.arbitrate(node, &claim);
-                let at = self.now + Duration::from_millis(5);
-                self.push(at, What::Lease(node, call, lease));
+                self.push(
+                    self.now + ARBITER,
+                    What::Lease(node, call, Lease::refused()),
+                );
+                self.push(self.now + self.arbiter.0, What::Claim(node, call, claim));
             }
             Effect::ReleaseLease if self.lease == Some(node) => self.lease = None,
             Effect::Stop(end) => self.nodes[node].ended = Some(end),
@@ -260,7 +274,9 @@ impl Net {
         } else {
             (header, body)
         };
-        let lost = self.cut.contains(&(header.from.endpoint(), to)) || self.chance(self.loss);
+        let lost = self.cut.contains(&(header.from.endpoint(), to))
+            || self.loses.is_some_and(|loses| loses(to, &body))
+            || self.chance(self.loss);
         // The newest process at an endpoint has it.
         let node = (0..self.nodes.len())
             .rev()
