@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use membership_core::{MonoTime, SiloAddress};
 
-use super::Downing;
+use super::{Downing, is_lease};
 use crate::convergence::Scope;
 use crate::state::{Gossip, MemberStatus, Version};
 
@@ -93,9 +93,11 @@ impl Timing {
             .down_all_when_unstable
             .is_some_and(|more| now.since(since) >= downing.stable_after + more);
         // Processes that crash soon after each start may change something for ever: they end themselves
-        // and not all others.
+        // and not all others. Where the other side of a split may ask an arbiter first, nobody waits for them.
         let only_joining = now.since(self.counted_at) >= downing.stable_after;
-        if now.since(self.changed_at) >= downing.stable_after || (too_long && only_joining) {
+        let may_be_late = is_lease(&downing.strategy) && !self.watched.flags.is_empty();
+        let enough = only_joining && (too_long || may_be_late);
+        if now.since(self.changed_at) >= downing.stable_after || enough {
             Due::Decide
         } else if too_long {
             Due::DownAll

@@ -235,16 +235,21 @@ impl Resolver {
     }
 }
 
-/// The situation of this member, and whether everybody on its side has seen the state. Where somebody
-/// takes no news, or is gone with those who watched it, the worst is assumed: every flag counts.
+/// The situation of this member, and whether everybody on its side has seen the state, or nothing
+/// depends on it. Where somebody takes no news, or is gone with those who watched it, the worst is
+/// assumed: every flag counts.
 fn side(ctx: &Ctx) -> (Situation, bool) {
     let scope = ctx.scope();
     let situation = Situation::of(&ctx.gossip, &scope);
     if situation.is_seen_by_its_side(&ctx.gossip, &scope) {
-        (situation, true)
-    } else {
-        (situation.with_every_flag(&ctx.gossip, &scope), false)
+        return (situation, true);
     }
+    let every = situation.clone().with_every_flag(&ctx.gossip, &scope);
+    // The other side may ask the arbiter first. Where no flag is in doubt there is nothing to wait for:
+    // somebody may take no news for long, and processes that join all the time are news all the time.
+    let asks = matches!(ctx.config.downing.strategy, Strategy::LeaseMajority { .. });
+    let is_clear = asks && every.unreachable == situation.unreachable;
+    (every, is_clear)
 }
 
 /// Downs members.

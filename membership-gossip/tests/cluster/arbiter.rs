@@ -1,14 +1,16 @@
-//! An arbiter that answers late, or whose answer nobody hears.
+//! An arbiter that answers late, or whose answer nobody hears, and sides that are late to ask.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use membership_core::{MonoTime, SiloAddress};
 use membership_gossip::Config;
 use membership_gossip::downing::{Downing, Strategy};
+use membership_gossip::protocol::Message;
 use membership_gossip::state::MemberStatus;
 
-use crate::net::{Expect as _, Net, NodeId, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -113,6 +115,47 @@ fn a_late_arbiter_leaves_one_side() {
         net.run(secs(200));
         let sides = sides(&net);
         assert_eq!(sides.len(), 1, "seed {seed}, {part:?}: {sides:?}");
+    }
+}
+
+/// Heartbeats pass to a member of the larger side, and no news.
+#[test]
+fn a_member_that_takes_no_news_lets_its_side_ask_first() {
+    fn loses(to: SocketAddr, message: &Message) -> bool {
+        let is_state = matches!(message, Message::State(_) | Message::Delta { .. });
+        let is_news = is_state || matches!(message, Message::Status { .. } | Message::Seen { .. });
+        is_news && to == endpoint(1)
+    }
+    for seed in 0..10 {
+        let mut net = cluster(seed, 5);
+        net.loses = Some(loses);
+        net.split(&[0, 1, 2], &[3, 4]);
+        net.run(secs(60));
+        net.loses = None;
+        net.run(secs(60));
+        assert_eq!(net.living(), [0, 1, 2], "seed {seed}");
+    }
+}
+
+/// A process joins the larger side and crashes, again and again.
+#[test]
+fn a_process_that_crashes_again_and_again_lets_its_side_ask_first() {
+    for seed in 0..4 {
+        for time in [300, 700, 5_000] {
+            let mut net = cluster(seed, 5);
+            net.split(&[0, 1, 2], &[3, 4]);
+            for other in [3, 4].map(endpoint) {
+                net.cut.extend([(endpoint(5), other), (other, endpoint(5))]);
+            }
+            let end = net.now + secs(60);
+            while net.now < end {
+                let joins = start(&mut net, 5);
+                net.run(ms(time));
+                net.kill(joins);
+                net.run(ms(time));
+            }
+            assert_eq!(net.living(), [0, 1, 2], "seed {seed}, {time} ms");
+        }
     }
 }
 
