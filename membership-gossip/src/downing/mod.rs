@@ -269,7 +269,7 @@ pub fn down_all(situation: &Situation) -> Decision {
     situation.decision(Verdict::DownAll)
 }
 
-const fn is_lease(strategy: &Strategy) -> bool {
+pub(crate) const fn is_lease(strategy: &Strategy) -> bool {
     matches!(strategy, Strategy::LeaseMajority { .. })
 }
 

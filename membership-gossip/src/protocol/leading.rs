@@ -9,7 +9,7 @@ use super::context::Ctx;
 use super::founder::majority;
 use super::joiner::Joiner;
 use crate::convergence::Blocking;
-use crate::downing::{Situation, Strategy, Verdict, decide};
+use crate::downing::{Situation, Strategy, Verdict, decide, is_lease};
 use crate::state::MemberStatus;
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Leading {
         blocking: &Blocking,
         joiner: &Joiner,
     ) -> bool {
-        let asks = matches!(ctx.config.downing.strategy, Strategy::LeaseMajority { .. });
+        let asks = is_lease(&ctx.config.downing.strategy);
         if asks || !self.may_begin_without(ctx, blocking, joiner) {
             return false;
         }

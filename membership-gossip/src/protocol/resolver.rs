@@ -10,7 +10,7 @@ use super::io::{Effect, Notice};
 use super::message::Message;
 use crate::downing::{
     AutoDown, Claim, Decision, Due, Lease, Situation, Strategy, Timing, Verdict, decide, down_all,
-    lease_delay,
+    is_lease, lease_delay,
 };
 use crate::state::MemberStatus;
 
@@ -73,7 +73,7 @@ impl Resolver {
             // Nobody was ever up, and no side may go on by what a strategy counts: another one may begin.
             // That takes a majority of the contact points, and the word of an arbiter where there is
             // one: others may have begun, and the news be on its way.
-            let asks = matches!(downing.strategy, Strategy::LeaseMajority { .. });
+            let asks = is_lease(&downing.strategy);
             if asks && may_begin_without && now >= self.not_before {
                 self.ask_soon(ctx, situation(ctx));
             }
@@ -247,7 +247,7 @@ fn side(ctx: &Ctx) -> (Situation, bool) {
     let every = situation.clone().with_every_flag(&ctx.gossip, &scope);
     // The other side may ask the arbiter first. Where no flag is in doubt there is nothing to wait for:
     // somebody may take no news for long, and processes that join all the time are news all the time.
-    let asks = matches!(ctx.config.downing.strategy, Strategy::LeaseMajority { .. });
+    let asks = is_lease(&ctx.config.downing.strategy);
     let is_clear = asks && every.unreachable == situation.unreachable;
     (every, is_clear)
 }

@@ -11,18 +11,10 @@ use membership_gossip::downing::{Downing, Strategy, Verdict};
 use membership_gossip::protocol::{Command, Header, Input, Message, Notice, Refusal, Termination};
 use membership_gossip::state::{MemberStatus, Profile};
 
-use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
 
 fn cluster(n: usize) -> Net {
     Net::cluster(5, n, &Config::default())
-}
-
-fn foundings(net: &Net) -> usize {
-    let living = net.living();
-    let all = living
-        .iter()
-        .filter_map(|n| net.nodes[*n].protocol.founding());
-    all.collect::<BTreeSet<_>>().len()
 }
 
 #[test]

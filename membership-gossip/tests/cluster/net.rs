@@ -1,5 +1,6 @@
 //! The network of members for tests: what does not happen in time fails them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use membership_gossip::Config;
@@ -7,6 +8,15 @@ pub(crate) use membership_testing::gossip::{Net, NodeId, endpoint};
 
 pub(crate) const fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
+}
+
+/// How many clusters the living are members of.
+pub(crate) fn foundings(net: &Net) -> usize {
+    let living = net.living();
+    let all = living
+        .iter()
+        .filter_map(|n| net.nodes[*n].protocol.founding());
+    all.collect::<BTreeSet<_>>().len()
 }
 
 /// What tests add to a network.

@@ -1,20 +1,11 @@
 //! Members that are restarted before others miss them, and what becomes of the cluster that they were
 //! members of.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use membership_gossip::Config;
 
-use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
-
-fn foundings(net: &Net) -> usize {
-    let living = net.living();
-    let all = living
-        .iter()
-        .filter_map(|n| net.nodes[*n].protocol.founding());
-    all.collect::<BTreeSet<_>>().len()
-}
+use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
 
 /// All contact points end at once and are back before anybody has missed them.
 #[test]

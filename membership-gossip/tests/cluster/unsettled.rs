@@ -85,22 +85,27 @@ fn two_crashes_one_after_the_other_end_nobody_else() {
     }
 }
 
+/// Five members, split three to two, at the moment in which one side gets the lease.
+fn split_until_granted(seed: u64) -> Net {
+    let mut net = Net::cluster(seed, 5, &config(&Strategy::lease_majority()));
+    net.grants = Some(Default::default());
+    net.split(&[0, 1, 2], &[3, 4]);
+    let granted = |net: &Net| {
+        let grants = net.grants.as_ref().unwrap();
+        grants.values().any(|g| !g.downed.is_empty())
+    };
+    while !granted(&net) {
+        net.run(Duration::from_millis(1));
+    }
+    net
+}
+
 /// The split heals while the smaller side waits for its turn to ask the arbiter.
 #[test]
 fn a_split_that_heals_before_the_smaller_side_asks_ends_nobody_of_the_larger_one() {
     for seed in 0..4 {
-        let config = config(&Strategy::lease_majority());
         for healed_after in (0..2_400).step_by(100) {
-            let mut net = Net::cluster(seed, 5, &config);
-            net.grants = Some(Default::default());
-            net.split(&[0, 1, 2], &[3, 4]);
-            let granted = |net: &Net| {
-                let grants = net.grants.as_ref().unwrap();
-                grants.values().any(|g| !g.downed.is_empty())
-            };
-            while !granted(&net) {
-                net.run(Duration::from_millis(1));
-            }
+            let mut net = split_until_granted(seed);
             net.run(Duration::from_millis(healed_after));
             net.heal();
             net.run(secs(120));
@@ -116,17 +121,7 @@ fn a_split_that_heals_before_the_smaller_side_asks_ends_nobody_of_the_larger_one
 fn a_leader_that_ends_with_the_lease_takes_nobody_of_its_side_with_it() {
     for seed in 0..10 {
         for healed_after in [0, 200, 2_500, 12_000, 40_000] {
-            let config = config(&Strategy::lease_majority());
-            let mut net = Net::cluster(seed, 5, &config);
-            net.grants = Some(Default::default());
-            net.split(&[0, 1, 2], &[3, 4]);
-            let granted = |net: &Net| {
-                let grants = net.grants.as_ref().unwrap();
-                grants.values().any(|g| !g.downed.is_empty())
-            };
-            while !granted(&net) {
-                net.run(Duration::from_millis(1));
-            }
+            let mut net = split_until_granted(seed);
             net.kill(0);
             net.run(Duration::from_millis(healed_after));
             net.heal();
