@@ -211,3 +211,37 @@ fn current_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddres
         .filter(|(observer, _)| gossip.has_seen(observer))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use membership_core::{InstanceId, SiloInfo};
+
+    use super::*;
+    use crate::state::{DEFAULT_DATA_CENTRE, Flag, Profile};
+
+    #[test]
+    fn a_side_has_seen_the_state_when_all_that_are_reached_have() {
+        let silo = |n: u8| SiloAddress::new([10, 0, 0, n].into(), 7100, 1);
+        let scope = Scope {
+            me: silo(1),
+            data_centre: DEFAULT_DATA_CENTRE.to_owned(),
+            leaving_observers_count: true,
+        };
+        let mut gossip = Gossip::default();
+        gossip.edit(silo(1), |edit| {
+            for n in 1..=3 {
+                let profile = Arc::new(Profile::new(SiloInfo::named("m")));
+                edit.admit(silo(n), InstanceId::new(u128::from(n)), profile);
+                edit.advance(&silo(n), MemberStatus::Up, Some(u64::from(n)));
+            }
+        });
+        let seen =
+            |gossip: &Gossip| Situation::of(gossip, &scope).is_seen_by_its_side(gossip, &scope);
+        gossip.mark_seen(&silo(2));
+        assert!(!seen(&gossip), "the third is reached, and has not seen it");
+        gossip.edit(silo(1), |edit| edit.flag(&silo(3), Some(Flag::Unreachable)));
+        assert!(!seen(&gossip), "the second has not seen that change");
+        gossip.mark_seen(&silo(2));
+        assert!(seen(&gossip), "nobody waits for whom nobody reaches");
+    }
+}
