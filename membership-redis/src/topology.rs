@@ -264,10 +264,12 @@ impl Topology {
         let mut asked: FuturesUnordered<_> = asked.collect();
         let mut patience = pin!(tokio::time::sleep(connector.timeout / 2));
         let mut votes: Vec<(Endpoint, usize, usize)> = Vec::new();
+        let mut silent: Vec<_> = nodes.iter().collect();
         loop {
             tokio::select! {
                 answer = asked.next() => match answer {
                     Some((node, Ok(named))) => {
+                        silent.retain(|silent| *silent != node);
                         let by_others = usize::from(named != *node);
                         match votes.iter_mut().find(|(of, ..)| *of == named) {
                             Some(vote) => (vote.1, vote.2) = (vote.1 + by_others, vote.2 + 1),
@@ -280,8 +282,14 @@ impl Topology {
                 () = &mut patience, if !votes.is_empty() => break,
             }
             if votes.iter().any(|(.., all)| *all > nodes.len() / 2) {
+                // Those who have not answered yet may be a little slower.
+                silent.clear();
                 break;
             }
+        }
+        // The search that follows must not wait for them again.
+        for node in silent {
+            self.ask_last(node);
         }
         let most = votes
             .into_iter()

@@ -13,6 +13,7 @@ use crate::support::load::{Load, Phase};
 use crate::support::nodes::{Cluster, caught_up, cut_off, in_step};
 use crate::support::*;
 use conformance_tests::helpers::*;
+use conformance_tests::silent::SilentHost;
 
 #[tokio::test]
 async fn a_slot_that_moves_is_followed() {
@@ -219,6 +220,26 @@ async fn a_cluster_without_the_slots_owner_is_unavailable() {
         read_kind(&table, Some(&token)).await.is_ok()
     })
     .await;
+}
+
+/// Of the nodes in the URL only the owner serves, and nobody but itself calls it the owner: whoever
+/// asks the others finds out that they are silent, and does not ask them again in the same search.
+#[tokio::test]
+async fn silent_nodes_beside_the_owner_are_waited_for_once() {
+    let cluster = Cluster::start(Kind::Redis).await;
+    let owner = owner_now(&cluster, &key(&blue(), "version")).await;
+    let silent = [SilentHost::start().await, SilentHost::start().await];
+    let [one, other] = silent.each_ref().map(SilentHost::address);
+    let url = format!("redis+cluster://{one},{},{other}", owner.address());
+    let table = connect(&url).await.unwrap();
+    fill(&table, 3).await;
+    for _ in 0..3 {
+        let began = Instant::now();
+        let anew = ReadRequest::all().with_new_connection(true);
+        table.read(&anew).await.unwrap();
+        let took = began.elapsed();
+        assert!(took < Duration::from_millis(1_800), "{took:?}");
+    }
 }
 
 /// Writers with one handle each, on a table that the owner's replicas already have: if a takeover
