@@ -10,7 +10,7 @@ use membership_gossip::downing::{Downing, Strategy};
 use membership_gossip::protocol::Message;
 use membership_gossip::state::MemberStatus;
 
-use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, is_news, secs};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -118,13 +118,36 @@ fn a_late_arbiter_leaves_one_side() {
     }
 }
 
+/// One that is alone asks while the others have the lease and do not know it yet, and one of those is
+/// reached again, but for the news, before the arbiter answers: only who asked ends.
+#[test]
+fn a_refused_side_downs_nobody_of_those_who_go_on() {
+    for seed in 0..10 {
+        let mut net = cluster(seed, 3);
+        net.arbiter = (ms(0), ms(4_500));
+        net.split(&[0, 1], &[2]);
+        while !is_granted(&net) {
+            net.run(ms(1));
+        }
+        net.arbiter = (ms(0), secs(2));
+        // It asks 2.4 s after the others at the latest.
+        net.run(ms(2_500));
+        net.loses = Some(|_, message| is_news(message));
+        let (one, alone) = (endpoint(0), endpoint(2));
+        net.cut.remove(&(one, alone));
+        net.cut.remove(&(alone, one));
+        net.run(secs(10));
+        net.loses = None;
+        net.run(secs(60));
+        assert_eq!(net.living(), [0, 1], "seed {seed}\n{}", net.describe());
+    }
+}
+
 /// Heartbeats pass to a member of the larger side, and no news.
 #[test]
 fn a_member_that_takes_no_news_lets_its_side_ask_first() {
     fn loses(to: SocketAddr, message: &Message) -> bool {
-        let is_state = matches!(message, Message::State(_) | Message::Delta { .. });
-        let is_news = is_state || matches!(message, Message::Status { .. } | Message::Seen { .. });
-        is_news && to == endpoint(1)
+        is_news(message) && to == endpoint(1)
     }
     for seed in 0..10 {
         let mut net = cluster(seed, 5);

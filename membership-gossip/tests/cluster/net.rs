@@ -4,10 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use membership_gossip::Config;
+use membership_gossip::protocol::Message;
 pub(crate) use membership_testing::gossip::{Net, NodeId, endpoint};
 
 pub(crate) const fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
+}
+
+/// Whether a message carries a state, or whoever has seen one.
+pub(crate) const fn is_news(message: &Message) -> bool {
+    let is_state = matches!(message, Message::State(_) | Message::Delta { .. });
+    is_state || matches!(message, Message::Status { .. } | Message::Seen { .. })
 }
 
 /// How many clusters the living are members of.

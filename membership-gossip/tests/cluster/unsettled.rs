@@ -6,7 +6,7 @@ use membership_gossip::Config;
 use membership_gossip::downing::{Downing, Strategy};
 use membership_gossip::protocol::Command;
 
-use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, is_news, secs};
 
 fn strategies() -> [Strategy; 2] {
     [
@@ -251,5 +251,26 @@ fn messages_that_are_late_by_half_a_minute_leave_a_cluster() {
                 assert!(net.is_agreed());
             }
         }
+    }
+}
+
+/// A member flagged two others before it was cut off, and one of them takes no news for a while: whether
+/// that flag is an old one is known when it has seen the state, and its side waits for it.
+#[test]
+fn a_side_decides_when_its_members_have_seen_the_state() {
+    let mut config = config(&Strategy::KeepMajority { role: None });
+    config.relayed_heartbeats = 0;
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 5, &config);
+        for flagged in [1, 2].map(endpoint) {
+            net.cut.insert((flagged, endpoint(3)));
+        }
+        net.run(secs(10));
+        net.split(&[0, 1, 2], &[3, 4]);
+        net.loses = Some(|to, message| to == endpoint(1) && is_news(message));
+        net.run(secs(29));
+        net.loses = None;
+        net.run(secs(60));
+        assert_eq!(net.living(), [0, 1, 2], "seed {seed}\n{}", net.describe());
     }
 }
