@@ -15,7 +15,7 @@
 //! | `gate` | the checks that every new view must pass (P1 to P3) |
 //! | `joiner`, `contacts` | the join; two-way contact before Active (P9) |
 //! | `leaver` | the leave |
-//! | `prober`, `estimator` | probes and suspicions; the timeout from round-trip times |
+//! | `prober`, `estimator`, `early` | probes and suspicions; the timeout from round-trip times; probes before their time |
 //! | `voter`, `roll_call`, `standoff` | votes; the roll call before a vote, and when to repeat it (P10 to P13, P15) |
 //! | `answerer`, `expense` | answers to roll calls; what calls cost |
 //! | `reach` | which silos this one does not reach and others do, for people |
@@ -42,6 +42,7 @@ mod contacts;
 mod context;
 mod disseminator;
 mod distrust;
+mod early;
 mod estimator;
 mod expense;
 mod fetch;

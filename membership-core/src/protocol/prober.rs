@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::context::Ctx;
+use super::early::Early;
 use super::estimator::Estimator;
 use super::message::Message;
 use super::notice::Observation;
@@ -94,6 +95,8 @@ pub(crate) struct Silence {
 pub(crate) struct Prober {
     /// The probed silos: a few, for any size of the cluster. They are checked after every input.
     targets: BTreeMap<SiloAddress, Peer>,
+    /// Targets besides those of every silo: accused and stale ones.
+    besides: BTreeSet<SiloAddress>,
     /// Records of other alive silos that answered something or were probed before.
     others: BTreeMap<SiloAddress, Peer>,
     /// The round trips of all silos.
@@ -101,6 +104,7 @@ pub(crate) struct Prober {
     last_answer: Option<MonoTime>,
     /// When a missed probe last made this silo look at all others.
     looked: Option<MonoTime>,
+    early: Early,
     /// The value of `losses` up to which records of silos that are no longer alive were removed.
     losses: u64,
 }
@@ -143,6 +147,23 @@ impl Prober {
                 ctx.set_timer(Timer::Probe(*silo), delay);
             }
         }
+    }
+
+    /// The targets to come are these besides those that every silo probes at any time: all of them
+    /// together are probed no more often than those are.
+    pub(crate) fn set_besides(&mut self, targets: impl Iterator<Item = SiloAddress>) {
+        self.besides = targets.collect();
+    }
+
+    /// The time between two probes of a target.
+    fn period(&self, ctx: &Ctx, silo: &SiloAddress) -> Duration {
+        let (full, most) = (ctx.config.probe_period, ctx.config.num_probed_silos.max(1));
+        let usual = self.targets.len().saturating_sub(self.besides.len());
+        if !self.besides.contains(silo) {
+            return period(ctx, usual);
+        }
+        let besides = u32::try_from(self.besides.len()).unwrap_or(u32::MAX);
+        full.max(full.saturating_mul(besides) / most)
     }
 
     fn peer(&self, silo: &SiloAddress) -> Option<&Peer> {
@@ -231,7 +252,7 @@ impl Prober {
     /// Handles the timer of one peer: its probe has timed out, or the next one is due.
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, multiplier: u32) {
         let timeout = self.timeout(ctx, &silo, multiplier);
-        let period = period(ctx, self.targets.len());
+        let period = self.period(ctx, &silo);
         let Some(peer) = self.targets.get_mut(&silo) else {
             return;
         };
@@ -240,8 +261,9 @@ impl Prober {
             peer.miss(ctx, silo, flight);
             missed = peer.misses == 1;
             let next = (flight.sent + period).max(ctx.mono());
-            if peer.misses >= ctx.config.num_missed_probes_limit && next > ctx.mono() {
-                // It is suspected; from now on the probes only show whether it comes back.
+            // It is suspected, and the probes only show whether it comes back; or too many were sent early.
+            let suspected = peer.misses >= ctx.config.num_missed_probes_limit;
+            if next > ctx.mono() && (suspected || !self.early.take(ctx.mono(), &ctx.config)) {
                 ctx.timers.set(Timer::Probe(silo), next);
                 return;
             }
@@ -265,6 +287,9 @@ impl Prober {
         let quiet = |(_, p): &(&SiloAddress, &Peer)| p.flight.is_none() && p.misses == 0;
         let others: Vec<SiloAddress> = self.targets.iter().filter(quiet).map(|(s, _)| *s).collect();
         for silo in others {
+            if !self.early.take(now, &ctx.config) {
+                return;
+            }
             let timeout = self.timeout(ctx, &silo, multiplier);
             let planned = ctx.timers.at(Timer::Probe(silo));
             if let Some(peer) = self.targets.get_mut(&silo) {
@@ -308,6 +333,7 @@ impl Prober {
         for silo in self.at(to) {
             let timeout = self.timeout(ctx, &silo, multiplier);
             let limit = ctx.config.num_missed_probes_limit;
+            let period = self.period(ctx, &silo).max(ctx.config.probe_period);
             let Some(peer) = self.targets.get_mut(&silo) else {
                 continue;
             };
@@ -315,23 +341,25 @@ impl Prober {
                 Some(flight) => {
                     peer.refused = true;
                     peer.miss(ctx, silo, flight);
-                    if peer.misses >= limit {
-                        // Whether it refuses for a moment, or for good, is to be known soon.
-                        let window = ctx.failure_window();
-                        let silent = peer.silent_since.map(|at| ctx.mono().since(at));
-                        let pace = if silent.is_none_or(|silent| silent < window) {
-                            (window / 8).min(ctx.config.probe_period)
-                        } else {
-                            ctx.config.probe_period
-                        };
+                    let window = ctx.failure_window();
+                    let silent = peer.silent_since.map(|at| ctx.mono().since(at));
+                    // Whether it refuses for a moment, or for good, is to be known soon.
+                    let soon = peer.misses < limit || silent.is_none_or(|silent| silent < window);
+                    if !soon || !self.early.take(ctx.mono(), &ctx.config) {
+                        let next = (flight.sent + period).max(ctx.mono());
+                        ctx.timers.set(Timer::Probe(silo), next);
+                    } else if peer.misses < limit {
+                        peer.probe(ctx, silo, timeout);
+                    } else {
+                        let pace = (window / 8).min(ctx.config.probe_period);
                         let next = (flight.sent + pace).max(ctx.mono());
                         ctx.timers.set(Timer::Probe(silo), next);
-                    } else {
-                        peer.probe(ctx, silo, timeout);
                     }
                 }
                 // Another message was refused. A suspect keeps its pace.
-                None if peer.misses < limit => peer.probe(ctx, silo, timeout),
+                None if peer.misses < limit && self.early.take(ctx.mono(), &ctx.config) => {
+                    peer.probe(ctx, silo, timeout);
+                }
                 None => {}
             }
         }
@@ -340,7 +368,7 @@ impl Prober {
     /// Handles the answer to a probe. Returns true when it was one of this machine's probes.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
         let now = ctx.mono();
-        let period = period(ctx, self.targets.len());
+        let period = self.period(ctx, &from);
         let Some(peer) = self.peer_mut(&from) else {
             return false;
         };

@@ -2,6 +2,8 @@
 //! the rings is an expander graph (as in Rapid, ATC 2018): several silos watch each silo, and the
 //! work per silo does not grow with the cluster.
 
+use std::collections::BTreeSet;
+
 use super::members::Members;
 use crate::SiloAddress;
 use crate::model::place::{on_ring, place};
@@ -80,6 +82,25 @@ fn choose(
         .into_iter()
         .map(|(distance, i)| (distance, silos[i]))
         .collect()
+}
+
+/// The silos that probe this one by ring order, or nearly so: the last one before it on each of `rings`
+/// rings. Costs as much as [`successors`].
+pub(crate) fn watchers(
+    silo: &SiloAddress,
+    silos: &[SiloAddress],
+    places: &[u64],
+    rings: Rings,
+) -> BTreeSet<SiloAddress> {
+    let its = place(silo);
+    let last = |ring: u64| {
+        let end = on_ring(its, ring);
+        let others = silos.iter().zip(places).filter(|(other, _)| *other != silo);
+        let distance = |place: u64| end.wrapping_sub(on_ring(place, ring));
+        others.min_by_key(|(_, place)| distance(**place))
+    };
+    let last = rings.numbers().filter_map(last);
+    last.map(|(watcher, _)| *watcher).collect()
 }
 
 /// The silos that this silo probes by ring order, updated as the cluster changes. A new silo
@@ -170,6 +191,26 @@ mod tests {
         (0..n)
             .map(|i| SiloAddress::new([10, 0, 0, 1].into(), i + 1, 1))
             .collect()
+    }
+
+    #[test]
+    fn watchers_are_those_whose_successor_a_silo_is() {
+        let all = silos(200);
+        let places: Vec<u64> = all.iter().map(place).collect();
+        for one in &all[..20] {
+            let rings = Rings {
+                silos: 10,
+                one: false,
+            };
+            let watchers = watchers(one, &all, &places, rings);
+            let probes = |other: &&SiloAddress| successors(other, &all, 10).contains(one);
+            let by: BTreeSet<_> = all.iter().filter(probes).copied().collect();
+            // A ring on which both are neighbours again has another successor.
+            assert!(
+                watchers.intersection(&by).count() >= 8,
+                "{watchers:?} {by:?}"
+            );
+        }
     }
 
     #[test]

@@ -77,6 +77,8 @@ impl Protocol {
         }
         // Usually the targets have not changed.
         if self.aimed_at.0 != targets || self.aimed_at.1 != self.ctx.members.losses {
+            let usual: BTreeSet<_> = self.successors.silos().collect();
+            self.prober.set_besides(targets.difference(&usual).copied());
             self.prober.set_targets(&mut self.ctx, &targets);
             self.aimed_at = (targets, self.ctx.members.losses);
         }

@@ -22,6 +22,7 @@ use super::answerer::Own;
 use super::context::Ctx;
 use super::message::{Finding, MAX_NAMED, Message};
 use super::notice::{Observation, RollCallResult};
+use super::rings::{self, Rings};
 use super::standoff::{Expiry, Standoff};
 use super::timers::Timer;
 use crate::hooks::Calls;
@@ -35,6 +36,9 @@ use tally::Tally;
 
 /// Up to this number of Active silos all are asked; beyond it a sample of this size.
 pub(crate) const SAMPLE: usize = 512;
+
+/// Of so many suspects also those silos are asked that probe them, where only a sample is asked.
+const WATCHED: usize = 16;
 
 /// How many Joining silos challenge, among those that answer each other.
 pub(crate) const CHALLENGERS: usize = 2;
@@ -205,6 +209,12 @@ impl RollCall {
         }
         asked.truncate(most);
         let mut asked: BTreeSet<SiloAddress> = asked.into_iter().collect();
+        if sampled && ctx.variant.calls == Calls::Everybody {
+            // Those that would call next hear of it, and wait for what it gives.
+            for suspect in suspects.keys().take(WATCHED) {
+                asked.extend(watchers(ctx, suspect));
+            }
+        }
         if ctx.variant.calls == Calls::Everybody {
             asked.extend(suspects.keys().copied());
         }
@@ -455,6 +465,20 @@ impl RollCall {
         }
         verdicts
     }
+}
+
+/// The Active silos that probe a silo.
+fn watchers(ctx: &Ctx, silo: &SiloAddress) -> Vec<SiloAddress> {
+    let silos = ctx.config.num_probed_silos;
+    let one = ctx.variant.one_ring;
+    let watchers = rings::watchers(
+        silo,
+        &ctx.members.alive,
+        &ctx.members.places,
+        Rings { silos, one },
+    );
+    let votes = |s: &SiloAddress| *s != ctx.me && ctx.members.active.binary_search(s).is_ok();
+    watchers.into_iter().filter(votes).collect()
 }
 
 /// For how long the words of others hold back the calls of this silo. In a cluster of N silos a call

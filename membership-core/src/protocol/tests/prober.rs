@@ -100,6 +100,48 @@ impl Probing {
     }
 }
 
+/// How many probes a silo sends to targets 2 to n within five minutes, each of which `answers` or not.
+fn probes_within_five_minutes(
+    p: &mut Probing,
+    mut answers: impl FnMut(SiloAddress) -> bool,
+) -> usize {
+    let (end, mut probes) = (p.ctx.now.mono + secs(300), 0);
+    while p.ctx.now.mono < end {
+        p.wake();
+        for (to, message) in sent(&mut p.ctx) {
+            let Message::Probe { nonce } = message else {
+                continue;
+            };
+            probes += 1;
+            let to = to.unwrap();
+            if answers(to) {
+                p.prober.on_ack(&mut p.ctx, to, nonce);
+            }
+        }
+    }
+    probes
+}
+
+#[test]
+fn accused_and_stale_silos_together_are_probed_no_more_often_than_the_usual_ones() {
+    let mut p = Probing::new(31);
+    p.prober.set_besides((12..=31).map(silo));
+    let probes = probes_within_five_minutes(&mut p, |_| true);
+    // Ten silos every five seconds, and twenty every ten.
+    assert!((1_150..=1_230).contains(&probes), "{probes}");
+}
+
+/// Each second probe of each silo is lost.
+#[test]
+fn lost_probes_are_followed_at_once_only_so_often() {
+    let mut p = Probing::new(11);
+    let mut lost = BTreeSet::new();
+    let probes =
+        probes_within_five_minutes(&mut p, |silo| !lost.insert(silo) && lost.remove(&silo));
+    // Ten silos every five seconds, a quarter more, and forty at once.
+    assert!((600..=790).contains(&probes), "{probes}");
+}
+
 fn misses(ctx: &mut Ctx) -> Vec<(u32, bool)> {
     let missed = |e| match e {
         Effect::Observe(Observation::ProbeMissed {
