@@ -91,10 +91,12 @@ impl GroundTruth {
     }
 
     /// Whether a silo ran for so long without a pause that it could have judged others: after each
-    /// pause it counts their silence anew, for a failure window, and a call takes as long.
+    /// pause it probes them anew within a probe period, counts their silence for a failure window, and a
+    /// call takes as long.
     #[must_use]
     pub fn could_judge(&self, silo: &SiloAddress, from: VirtualTime, to: VirtualTime) -> bool {
-        let least = self.longest(self.config.failure_window * 2);
+        let least = self.config.failure_window * 2 + self.config.probe_period;
+        let least = self.longest(least);
         self.owner(silo)
             .is_some_and(|record| Self::longest_run(record, from, to) >= least)
     }

@@ -19,9 +19,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// messages were slow.
 ///
 /// A silo is alone in being unreachable if no other Active silo, and not the joining one, reaches
-/// it, and all of them reach each other; and so do the other Joining silos, if at most two are Active. A silo that pauses again and again, so that it never runs
-/// for two failure windows in the second half of that time, is not well enough to say whom it
-/// reaches: then the unreachable one is not alone. The check does not judge a joining silo while the set of Active silos changes, or while
+/// it, and all of them reach each other; and so do the other Joining silos, if at most two are Active. A
+/// silo that pauses again and again, so that it never runs for two failure windows and a probe period in
+/// the second half of that time, is not well enough to say whom it reaches: then the unreachable one is
+/// not alone. The check does not judge a joining silo while the set of Active silos changes, or while
 /// anybody has trouble with the table: both delay a join, too.
 #[derive(Debug, Default)]
 pub struct BlockedJoins {
