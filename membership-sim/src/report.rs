@@ -184,7 +184,11 @@ impl Report {
     /// Adds another report behind this one.
     pub fn append(&mut self, more: Self) {
         self.tables.extend(more.tables);
-        self.notes.extend(more.notes);
+        for note in more.notes {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
         self.missed.extend(more.missed);
     }
 

@@ -189,10 +189,28 @@ impl System {
             _ if self.is_gossip() => {
                 let supervised = self == Self::GossipSupervised;
                 let config = self.gossip(members);
-                Ok(Box::new(peers::gossip::world(seed, config, supervised)?))
+                let world = peers::gossip::world(seed, config, supervised, None)?;
+                Ok(Box::new(world))
             }
             _ => Ok(Box::new(self.ours(seed, members)?)),
         }
+    }
+
+    /// A simulation in which so many members, started together, begin with the state of a cluster in
+    /// which all of them are up; only for this library without a store.
+    ///
+    /// # Errors
+    /// For other systems.
+    pub fn formed(self, seed: u64, members: usize) -> Result<Box<dyn Arena>, Failure> {
+        if !self.is_gossip() {
+            let name = self.name();
+            return Err(Failure::new(format!(
+                "{name} cannot begin as formed: leave out --formed"
+            )));
+        }
+        let (config, supervised) = (self.gossip(members), self == Self::GossipSupervised);
+        let world = peers::gossip::world(seed, config, supervised, Some(members))?;
+        Ok(Box::new(world))
     }
 
     /// A cluster of the system; only for variants of this library.

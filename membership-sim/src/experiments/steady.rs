@@ -25,8 +25,14 @@ pub struct Steady {
     /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Gossip, System::Foca])]
     pub systems: Vec<System>,
+    /// Members begin with the state of a cluster in which all are up instead of joining it; only gossip
+    /// can. To simulate that thousands join takes hours
+    #[arg(long)]
+    pub formed: bool,
 }
 
+/// The quiet before the measured minutes of a formed cluster.
+const BEGUN: Duration = Duration::from_secs(30);
 /// The most that a member of a thousand may send without a store, in KB/s.
 const WITHOUT_STORE: f64 = 0.4;
 
@@ -36,6 +42,7 @@ struct Piece {
     silos: usize,
     seed: u64,
     minutes: u64,
+    formed: bool,
 }
 
 #[derive(Default)]
@@ -73,6 +80,7 @@ impl Steady {
                     silos: *silos,
                     seed,
                     minutes,
+                    formed: self.formed,
                 }));
             }
         }
@@ -185,11 +193,13 @@ impl Steady {
                 );
             }
         }
-        for (name, sent) in [
+        let published = [
             ("ZooKeeper, published", ["0.01", "0.33", "0.67"]),
             ("memberlist, published", ["0.64", "6.40", "8.04"]),
             ("Rapid, published", ["0.71", "3.72", "11.37"]),
-        ] {
+        ];
+        let at_their_size = sizes.contains(&1000) || self.common.quick;
+        for (name, sent) in published.into_iter().filter(|_| at_their_size) {
             let dashes = |n: usize| std::iter::repeat_n("–".to_owned(), n);
             let cells = [name.to_owned(), "1000".to_owned()]
                 .into_iter()
@@ -238,9 +248,23 @@ impl World {
     }
 }
 
+/// Starts the members of a formed cluster, and waits until what they exchange at first is over.
+fn begun(arena: &mut dyn Arena, members: usize) -> Result<(), Failure> {
+    arena.start(members, Duration::from_secs(1));
+    arena.run_for(BEGUN)?;
+    if arena.all_count(0..members, members).is_none() {
+        return Err(Failure::new(format!(
+            "{members} members of a formed cluster do not all see each other after {BEGUN:?}"
+        )));
+    }
+    arena.forget();
+    Ok(())
+}
+
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
 fn one(piece: &Piece) -> Result<Outcome, Failure> {
     let mut world = match piece.system {
+        system if piece.formed => World::Other(system.formed(piece.seed, piece.silos)?),
         system if !system.has_table() => World::Other(system.world(piece.seed, piece.silos)?),
         _ => World::Ours(Box::new(
             Make {
@@ -252,8 +276,13 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
     };
     let mut outcome = Outcome::default();
     let watch = Stopwatch::start();
-    settled(world.arena(), piece.silos, QUIET)?;
-    outcome.joined = [(world.arena().now() - QUIET).as_secs_f64(), watch.seconds()];
+    if piece.formed {
+        begun(world.arena(), piece.silos)?;
+        outcome.joined = [0.0, watch.seconds()];
+    } else {
+        settled(world.arena(), piece.silos, QUIET)?;
+        outcome.joined = [(world.arena().now() - QUIET).as_secs_f64(), watch.seconds()];
+    }
     let before = if let World::Ours(ours) = &world {
         Some((*ours.cluster.stats(), ours.cluster.table_traffic()))
     } else {

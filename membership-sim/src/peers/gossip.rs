@@ -25,6 +25,7 @@ use membership_gossip::state::{MemberStatus, Profile};
 use membership_gossip::{Config, GossipView};
 use membership_testing::{Latency, Rng};
 
+use super::formed::{self, Formed};
 use super::world::{Effects, Frame, Peer, PeerWorld};
 use crate::arena::{Failure, Member};
 use crate::ours::endpoint;
@@ -54,15 +55,21 @@ impl Frame for Sent {
 /// The size of the last body, which many receivers may share.
 type LastSize = Rc<RefCell<Option<(Arc<Message>, u64)>>>;
 
+/// The last members that an application began to use: nearly all use the same.
+type LastActive = Rc<RefCell<Rc<Vec<SiloAddress>>>>;
+
 /// One member.
 pub struct Node {
     protocol: Protocol,
     /// The next time at which it is woken.
     wake_at: Option<MonoTime>,
     /// The members that its application uses.
-    active: Vec<SiloAddress>,
+    active: Rc<Vec<SiloAddress>>,
+    last_active: LastActive,
     sizes: LastSize,
     headers: Headers,
+    /// The answer to its first question, where it begins in a formed cluster.
+    welcome: Option<Input>,
 }
 
 /// The headers that the other ends of a member's connections know. There are two connections for each
@@ -157,7 +164,7 @@ impl Node {
 
     fn published(&mut self, view: &GossipView, out: &mut Effects<Self>) {
         let active: Vec<_> = view.active().map(|m| m.address()).collect();
-        if active == self.active {
+        if active == *self.active {
             return;
         }
         let now: BTreeSet<_> = active.iter().copied().collect();
@@ -165,7 +172,11 @@ impl Node {
         for gone in went.filter(|member| !has_left(view, member)) {
             out.down.extend(member(gone.endpoint()));
         }
-        self.active = active;
+        let mut last = self.last_active.borrow_mut();
+        if **last != active {
+            *last = Rc::new(active);
+        }
+        self.active = Rc::clone(&last);
         out.size = Some(self.active.len());
     }
 
@@ -202,6 +213,9 @@ impl Peer for Node {
         let contact_points = vec![endpoint(0)];
         let join = Command::Join { contact_points };
         self.handle(now, Input::Command(join), out);
+        if let Some(welcome) = self.welcome.take() {
+            self.handle(now, welcome, out);
+        }
     }
 
     fn take(&mut self, now: Duration, sent: &Sent, out: &mut Effects<Self>) {
@@ -230,36 +244,53 @@ fn member(at: SocketAddr) -> Option<Member> {
     usize::try_from(number.checked_sub(1)?).ok()
 }
 
-/// A simulation of members with this configuration, without members yet.
+/// The epoch of an incarnation: there is room for those that a member starts by itself.
+pub(super) fn epoch(incarnation: u32) -> u64 {
+    BEGIN + u64::from(incarnation) * 1_000
+}
+
+pub(super) fn profile(member: Member) -> Profile {
+    Profile::new(SiloInfo::named(format!("member-{member}")))
+}
+
+/// A simulation of members with this configuration, without members yet. Of a `formed` cluster so many
+/// begin with the state in which all of them are up, and must be started together.
 ///
 /// # Errors
 /// When the configuration is not valid.
-pub fn world(seed: u64, config: Config, supervised: bool) -> Result<PeerWorld<Node>, Failure> {
+pub fn world(
+    seed: u64,
+    config: Config,
+    supervised: bool,
+    formed: Option<usize>,
+) -> Result<PeerWorld<Node>, Failure> {
     config.validate()?;
     let cluster: ClusterName = "simulated".parse()?;
-    let sizes = LastSize::default();
+    let formed = formed.map(|members| Formed::new(&cluster, members));
+    let (sizes, last_active) = (LastSize::default(), LastActive::default());
     let make = move |member: Member, incarnation: u32, seed: u64| {
         let mut rng = Rng::new(seed);
-        let instance = InstanceId::new(rng.next_u128());
-        let profile = Profile::new(SiloInfo::named(format!("member-{member}")));
-        // Incarnations of the simulation leave room for those that a member starts by itself.
-        let epoch = BEGIN + u64::from(incarnation) * 1_000;
-        let seed = rng.next_u64();
+        let instance = match formed {
+            Some(_) => formed::instance(member),
+            None => InstanceId::new(rng.next_u128()),
+        };
         let mut setup = Setup::new(
             cluster.clone(),
             endpoint(member),
-            epoch,
+            epoch(incarnation),
             instance,
-            profile,
-            seed,
+            profile(member),
+            rng.next_u64(),
         );
         setup.config = config.clone();
         Node {
             protocol: Protocol::new(setup),
             wake_at: None,
-            active: Vec::new(),
+            active: Rc::default(),
+            last_active: Rc::clone(&last_active),
             sizes: Rc::clone(&sizes),
             headers: Headers::default(),
+            welcome: formed.as_ref().map(|formed| formed.welcome(member)),
         }
     };
     let mut world = PeerWorld::new(seed, Latency::default(), Box::new(make));

@@ -2,5 +2,6 @@
 
 pub mod chitchat;
 pub mod foca;
+mod formed;
 pub mod gossip;
 pub mod world;
