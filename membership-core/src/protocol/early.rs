@@ -22,12 +22,21 @@ impl Early {
         config.probe_period.saturating_mul(4) / config.num_probed_silos.max(1)
     }
 
+    /// The price of all that may be sent at once.
+    fn most(config: &Config) -> Duration {
+        let many = config.num_probed_silos.saturating_mul(EACH);
+        Self::price(config).saturating_mul(many)
+    }
+
+    /// Whether at least half of those that may be sent at once are left.
+    pub(crate) fn has_many(&self, now: MonoTime, config: &Config) -> bool {
+        self.until <= now + Self::most(config) / 2
+    }
+
     /// Takes one; false = the probe has to wait for its time.
     pub(crate) fn take(&mut self, now: MonoTime, config: &Config) -> bool {
-        let price = Self::price(config);
-        let until = self.until.max(now) + price;
-        let most = price.saturating_mul(config.num_probed_silos.saturating_mul(EACH));
-        let left = until <= now + most;
+        let until = self.until.max(now) + Self::price(config);
+        let left = until <= now + Self::most(config);
         if left {
             self.until = until;
         }
@@ -44,8 +53,10 @@ mod tests {
         let config = Config::default();
         let at = |ms| MonoTime::ZERO + Duration::from_millis(ms);
         let mut early = Early::default();
+        assert!(early.has_many(at(0), &config));
         let at_once = (0..1_000).filter(|_| early.take(at(0), &config)).count();
         assert_eq!(at_once, 4 * config.num_probed_silos as usize);
+        assert!(!early.has_many(at(0), &config));
         let minute: u64 = 60_000;
         let later = (0..minute)
             .filter(|ms| early.take(at(*ms), &config))

@@ -275,12 +275,13 @@ impl Prober {
     }
 
     /// A silo has missed a probe, and others may have fallen silent at the same moment: all are
-    /// probed now, at most once in two failure windows, because where many messages are slow this
-    /// happens again and again. Their next probes stay where they were.
+    /// probed now, at most once in two failure windows and not where many were probed early, because where
+    /// many messages are slow or lost this happens again and again. Their next probes stay where they were.
     fn look_around(&mut self, ctx: &mut Ctx, multiplier: u32) {
         let now = ctx.mono();
         let recent = |at: MonoTime| now.since(at) < ctx.failure_window() * 2;
-        if self.looked.is_some_and(recent) || ctx.variant.calls != Calls::Everybody {
+        let many = self.early.has_many(now, &ctx.config);
+        if self.looked.is_some_and(recent) || !many || ctx.variant.calls != Calls::Everybody {
             return;
         }
         self.looked = Some(now);
