@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use membership::admin::{Admin, ChangeError, TokioRuntime};
 use membership::intent::Refusal;
+use membership::words::is_lease;
 use membership::{MembershipEntry, MembershipTable, SiloAddress, SiloStatus, Snapshot};
 
 use serde_json::json;
@@ -45,6 +46,13 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let inspection = Inspection::of(table.as_ref()).await?;
     let entry = living(&inspection.snapshot, &args.silo)?;
     let silo = entry.address;
+    if is_lease(entry) {
+        return Err(Failure::usage(format!(
+            "{silo} is no silo: it is the row of an arbiter, and says which members without a store go on \
+             after a split. Without it both sides may go on. Leave it as long as they run; then remove \
+             the cluster with `membership delete`"
+        )));
+    }
     if let Some(why) = signs_of_life(table.as_ref(), &inspection, entry, args.yes, session).await? {
         let warning =
             format!("warning: {silo} wrote a heartbeat {why}: it is alive, and will stop");

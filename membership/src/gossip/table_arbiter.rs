@@ -21,6 +21,7 @@ use membership_gossip::downing::{Claim, Grants, Lease};
 
 use super::arbiter::{Arbiter, ArbiterError};
 use crate::admin::{Admin, ChangeError, Runtime, TokioRuntime};
+use crate::words::LEASE;
 
 /// The arbiter of `lease-majority` in a table. Open the table for a cluster of its own, for example
 /// `billing/blue-lease`, which no silo joins; all members of one cluster need the same.
@@ -142,9 +143,9 @@ struct Row {
 }
 
 /// The names of what the row says.
-const NAME: &str = "lease";
-const DOWNED: &str = "downed";
-const SIDE: &str = "side";
+const NAME: &str = LEASE[0];
+const DOWNED: &str = LEASE[1];
+const SIDE: &str = LEASE[2];
 
 impl Row {
     /// A row that cannot be understood gives nobody the lease.

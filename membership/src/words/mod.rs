@@ -271,6 +271,18 @@ pub fn evidence(vote: &Suspicion) -> String {
     parts.join("; ")
 }
 
+/// What the row of an arbiter says in its metadata: the claim that got the lease last, who was downed,
+/// and the side that goes on.
+pub(crate) const LEASE: [&str; 3] = ["lease", "downed", "side"];
+
+/// Whether a row is no silo's, but that of an arbiter of members without a store: it says which side of a
+/// split goes on. Whoever removes it lets both go on.
+#[must_use]
+pub fn is_lease(entry: &MembershipEntry) -> bool {
+    let metadata = &entry.info.metadata;
+    entry.info.silo_name == LEASE[0] && LEASE.iter().all(|name| metadata.contains_key(*name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

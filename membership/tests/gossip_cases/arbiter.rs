@@ -7,7 +7,11 @@ use std::sync::Arc;
 use membership::gossip::downing::{Claim, Lease};
 use membership::gossip::states::{Edit, Gossip, MemberStatus, Profile};
 use membership::gossip::{Arbiter, TableArbiter};
-use membership::{FoundingId, InstanceId, MemoryTable, SiloAddress, SiloInfo};
+use membership::words::is_lease;
+use membership::{
+    FoundingId, InstanceId, MembershipTable as _, MemoryTable, ReadAnswer, ReadRequest,
+    SiloAddress, SiloInfo,
+};
 
 fn member(n: u16) -> SiloAddress {
     let at = SocketAddr::from(([10, 0, 0, 1], 7000 + n));
@@ -70,6 +74,21 @@ async fn one_side_of_a_split_gets_the_lease_and_the_other_never() {
     assert!(!arbiter.acquire(&other).await.unwrap().is_granted());
     let alone = claim(5, &all(), &[1, 2, 3, 4]);
     assert!(!arbiter.acquire(&alone).await.unwrap().is_granted());
+}
+
+/// Operators are told that the row is no silo's (`membership doctor`, `membership evict`).
+#[tokio::test]
+async fn its_row_is_known_for_what_it_is() {
+    let table = Arc::new(MemoryTable::new("test-lease".parse().unwrap()));
+    let arbiter = TableArbiter::new(Arc::clone(&table));
+    let lease = arbiter.acquire(&claim(1, &all(), &[4, 5])).await.unwrap();
+    assert!(lease.is_granted());
+    let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await.unwrap()
+    else {
+        panic!("no rows");
+    };
+    let rows: Vec<_> = snapshot.rows.entries().collect();
+    assert!(rows.len() == 1 && is_lease(rows[0]), "{rows:?}");
 }
 
 #[tokio::test]

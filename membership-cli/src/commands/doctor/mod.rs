@@ -92,6 +92,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         watch::watch(table.as_ref(), &inspection, session).await?
     };
     bad += clocks::check(&inspection, &seen, session);
+    silos::report_arbiters(&inspection, session);
     let silent = silos::silent(&inspection, &seen, args.quick).await;
     bad += silos::alive(&inspection, &seen, args.quick, session);
     bad += silos::report_all(&seen, &silent, args.quick, session);

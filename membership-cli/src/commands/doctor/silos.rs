@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use membership::words::is_lease;
 use membership_core::{MembershipEntry, SiloAddress, SiloStatus, Suspicion};
 
 use super::address::{AtAddress, look};
@@ -92,6 +93,7 @@ fn impossible(inspection: &Inspection, entry: &MembershipEntry) -> Option<u64> {
 pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool) -> Vec<Silent> {
     let is_silent = |e: &&MembershipEntry| {
         e.status != SiloStatus::Dead
+            && !is_lease(e)
             && match quick {
                 true => inspection.seems_stale(e),
                 false => !seen.moved.contains_key(&e.address),
@@ -110,6 +112,18 @@ pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool)
             impossible: impossible(inspection, e),
         })
         .collect()
+}
+
+/// Reports the rows that are no silos'. They write no heartbeats, and must stay.
+pub(super) fn report_arbiters(inspection: &Inspection, session: &mut Session) {
+    for row in inspection.snapshot.rows.entries().filter(|e| is_lease(e)) {
+        let text = format!(
+            "{} is no silo: it says which members without a store go on after a split, and must stay as \
+             long as they run",
+            row.address
+        );
+        report(session, Finding::Note, "arbiter", &text);
+    }
 }
 
 /// Reports the silent silos; gives the number of problems.
@@ -248,7 +262,7 @@ pub(super) fn alive(
     let writing = active.iter().filter(|silo| seen.moved.contains_key(silo));
     let writing = writing.count();
     let (finding, text) = match (active.len(), writing) {
-        (0, _) if rows.is_empty() => (Finding::Note, "the table has none".to_owned()),
+        (0, _) if rows.entries().all(is_lease) => (Finding::Note, "the table has none".to_owned()),
         (0, _) => (Finding::Bad, "none is Active: start some".to_owned()),
         (all, _) if quick => {
             let text = format!("{all} Active; not checked whether they live, because of --quick");
@@ -310,6 +324,26 @@ mod tests {
             at: AtAddress::Nothing,
             others: Others::about(entry, inspection, seen),
             impossible: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_row_of_an_arbiter_is_no_silo() {
+        let mut row = MembershipEntry::new(silo(1), InstanceId::new(1), WallTime::default());
+        row.status = SiloStatus::Joining;
+        row.info.silo_name = "lease".to_owned();
+        for name in ["lease", "downed", "side"] {
+            row.info.metadata.insert(name.to_owned(), String::new());
+        }
+        for (name, silent) in [("lease", 0), ("orders", 1)] {
+            row.info.silo_name = name.to_owned();
+            let mut inspection = inspection(None);
+            let snapshot = &inspection.snapshot;
+            let (token, version) = (snapshot.token.clone(), snapshot.version_row.clone());
+            let rows = [Row::encode(row.clone())].into_iter().collect();
+            inspection.snapshot = Snapshot::new(token, version, rows);
+            let found = super::silent(&inspection, &Watched::default(), false).await;
+            assert_eq!(found.len(), silent, "{name}");
         }
     }
 
