@@ -170,9 +170,12 @@ pub(crate) fn parse<C: Configuration>(
         fields.extend(file);
     }
     let config = serde_json::from_value(merged).map_err(|e| {
-        usage(&format!(
-            "{e} (durations are written like \"10s\" or \"500ms\")"
-        ))
+        let text = e.to_string();
+        let hint = match text.contains("duration") {
+            true => " (durations are written like \"10s\" or \"500ms\")",
+            false => "",
+        };
+        usage(&format!("{text}{hint}"))
     })?;
     Ok((config, security))
 }

@@ -75,7 +75,10 @@ pub struct Config {
     /// After how long without agreement joining members become weakly up; none: never. `akka`:
     /// never. `lan`: 7 s, and only while somebody is unreachable, so that a mass join alone makes
     /// nobody weakly up. Range 1 s to 1 h.
-    #[serde(with = "humantime_serde")]
+    #[serde(
+        serialize_with = "humantime_serde::serialize",
+        deserialize_with = "crate::written::or_never"
+    )]
     pub weakly_up_after: Option<Duration>,
     /// How many members there must be before the leader moves the first up. Default 1; range 1 to
     /// 65,536.
@@ -216,37 +219,6 @@ impl Config {
             leave_timeout: s(30),
             max_tombstones: 10_000,
         }
-    }
-
-    /// What all members of a cluster must agree on, by name: a joiner with another value is refused.
-    #[must_use]
-    pub fn shared(&self) -> Vec<(String, String)> {
-        let mut all: Vec<_> = [
-            (
-                "heartbeat_interval",
-                format!("{:?}", self.heartbeat_interval),
-            ),
-            (
-                "acceptable_heartbeat_pause",
-                format!("{:?}", self.acceptable_heartbeat_pause),
-            ),
-            (
-                "cross_data_center_connections",
-                self.cross_data_center_connections.to_string(),
-            ),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into();
-        all.extend(self.downing.shared());
-        all
-    }
-
-    /// The first setting of a joiner that differs: its name, and the value here.
-    #[must_use]
-    pub fn disagreement(&self, theirs: &[(String, String)]) -> Option<(String, String)> {
-        self.shared()
-            .into_iter()
-            .find(|mine| !theirs.contains(mine))
     }
 
     /// Checks every field against its range.
@@ -392,14 +364,5 @@ mod tests {
         };
         let error = config.validate().unwrap_err().to_string();
         assert_eq!(error, "`phi_threshold` is NaN, but must be 1.0 to 30.0");
-    }
-
-    #[test]
-    fn a_joiner_with_another_resolver_is_named() {
-        let (one, mut two) = (Config::default(), Config::default());
-        assert_eq!(one.disagreement(&two.shared()), None);
-        two.downing.stable_after = Duration::from_secs(7);
-        let (name, value) = one.disagreement(&two.shared()).unwrap();
-        assert_eq!((&*name, &*value), ("downing.stable_after", "20s"));
     }
 }

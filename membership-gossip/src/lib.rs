@@ -48,8 +48,10 @@ pub mod convergence;
 pub mod downing;
 mod leader;
 pub mod protocol;
+mod shared;
 pub mod state;
 mod view;
+mod written;
 
 pub use changes::Change;
 pub use config::{Config, Founding, Preset, Spreading};

@@ -15,6 +15,7 @@ mod keep_oldest;
 mod lease_majority;
 mod situation;
 mod static_quorum;
+mod strategy;
 mod timing;
 
 use std::collections::BTreeSet;
@@ -28,77 +29,24 @@ pub use claim::{Claim, Grants, Lease};
 pub use indirect::indirectly_connected;
 pub use lease_majority::lease_delay;
 pub use situation::Situation;
+pub use strategy::Strategy;
 pub use timing::{Due, Timing};
 
-/// How it is decided which side of a split goes on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "name")]
-#[non_exhaustive]
-pub enum Strategy {
-    /// Nobody is downed but by an operator.
-    None,
-    /// The specification's auto-down: each leader downs whom it does not reach after a time.
-    /// **Unsafe**: both sides of every split go on, and over time a cluster falls apart into
-    /// clusters of one.
-    AutoDownUnsafe {
-        /// The time without contact.
-        #[serde(with = "humantime_serde")]
-        after: Duration,
-    },
-    /// The side with at least `size` members goes on. Safe while there are at most 2 × `size` − 1.
-    StaticQuorum {
-        /// The number of members.
-        size: u32,
-        /// Only members of this role are counted.
-        role: Option<String>,
-    },
-    /// The larger side goes on; of two halves the one with the lowest address. Safe while both sides
-    /// know the same members but for one pending change, flag each other, and decide in time.
-    KeepMajority {
-        /// Only members of this role are counted.
-        role: Option<String>,
-    },
-    /// The side of the oldest member goes on. Safe under the same assumptions.
-    KeepOldest {
-        /// Whether an oldest member that is alone against two or more loses.
-        down_if_alone: bool,
-        /// Only members of this role are counted.
-        role: Option<String>,
-    },
-    /// Everybody is downed.
-    DownAll,
-    /// The side that gets the lease goes on. Safe under any fault while the lease is exclusive.
-    LeaseMajority {
-        /// Only members of this role are counted.
-        role: Option<String>,
-        /// How much later the minority asks for the lease. Default 2 s; range 0 to 1 min.
-        #[serde(with = "humantime_serde")]
-        delay_for_minority: Duration,
-        /// How long the lease is kept after the downed were removed. Default 40 s; range 1 s to 1 h.
-        #[serde(with = "humantime_serde")]
-        release_after: Duration,
-    },
-}
-
-impl Strategy {
-    /// The strategy that asks an arbiter, with the usual times.
-    #[must_use]
-    pub const fn lease_majority() -> Self {
-        Self::LeaseMajority {
-            role: None,
-            delay_for_minority: Duration::from_secs(2),
-            release_after: Duration::from_secs(40),
-        }
-    }
-}
+use crate::written::written;
 
 /// Configuration of the resolver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Downing {
-    /// The strategy. Default: keep the majority.
+    /// The strategy. Default: keep the majority. In a file a table with its `name`, or the name alone
+    /// if the strategy needs nothing else.
+    #[serde(deserialize_with = "crate::written::strategy")]
     pub strategy: Strategy,
+    /// Which arbiter is asked, the same text for all that ask the same: whoever runs the member fills
+    /// it in before the start, so that a joiner with another arbiter is refused. Not in files.
+    #[serde(skip)]
+    pub arbiter: Option<String>,
     /// How long nothing must have changed before it decides. Default 20 s; range 1 s to 10 min. It
     /// must cover the time in which all members of a side learn the same: 7 s for 5 members, 10 s
     /// for 10, 13 s for 20, 17 s for 50, 20 s for 100, 30 s for 1,000.
@@ -106,7 +54,10 @@ pub struct Downing {
     pub stable_after: Duration,
     /// If things are still changing this long after `stable_after`, everybody is downed; none: never.
     /// Default 15 s: three quarters of `stable_after`, at least 4 s.
-    #[serde(with = "humantime_serde")]
+    #[serde(
+        serialize_with = "humantime_serde::serialize",
+        deserialize_with = "crate::written::or_never"
+    )]
     pub down_all_when_unstable: Option<Duration>,
     /// Whether every flag makes it wait again (specification's implementation: yes), or only a change of
     /// who is unreachable: that somebody else does not reach them either is no news. Default: no.
@@ -128,6 +79,7 @@ impl Downing {
     pub const fn new(strategy: Strategy) -> Self {
         Self {
             strategy,
+            arbiter: None,
             stable_after: Duration::from_secs(20),
             down_all_when_unstable: Some(Duration::from_secs(15)),
             every_flag_counts: false,
@@ -155,16 +107,21 @@ impl Downing {
     pub(crate) fn shared(&self) -> Vec<(String, String)> {
         let pair = |name: &str, value: String| (format!("downing.{name}"), value);
         let unstable = self.down_all_when_unstable;
-        vec![
-            pair("strategy", format!("{:?}", self.strategy)),
-            pair("stable_after", format!("{:?}", self.stable_after)),
-            pair("down_all_when_unstable", format!("{unstable:?}")),
+        let unstable = unstable.map_or_else(|| "never".to_owned(), written);
+        let mut all = vec![
+            pair("strategy", self.strategy.to_string()),
+            pair("stable_after", written(self.stable_after)),
+            pair("down_all_when_unstable", unstable),
             pair("every_flag_counts", self.every_flag_counts.to_string()),
             pair(
                 "most_indirect_per_mille",
                 self.most_indirect_per_mille.to_string(),
             ),
-        ]
+        ];
+        if let Some(arbiter) = self.arbiter.as_ref().filter(|_| is_lease(&self.strategy)) {
+            all.push(pair("arbiter", arbiter.clone()));
+        }
+        all
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
@@ -216,6 +173,20 @@ pub enum Verdict {
     DownIndirectlyConnected,
     /// The arbiter must be asked first.
     AskLease,
+}
+
+impl Verdict {
+    /// A word for logs and events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DownUnreachable => "down-unreachable",
+            Self::DownReachable => "down-reachable",
+            Self::DownAll => "down-all",
+            Self::DownIndirectlyConnected => "down-indirectly-connected",
+            Self::AskLease => "ask-lease",
+        }
+    }
 }
 
 /// A decision with what it rests on.

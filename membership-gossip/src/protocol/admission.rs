@@ -17,8 +17,8 @@ fn can_take_in(ctx: &Ctx) -> bool {
 pub(crate) fn on_init_join(ctx: &mut Ctx, link: LinkId, header: &Header, settings: &Settings) {
     let body = if !can_take_in(ctx) {
         Message::InitJoinNack
-    } else if let Some((name, value)) = ctx.config.disagreement(settings) {
-        Message::Refused(Refusal::Settings { name, value })
+    } else if let Some((name, value, yours)) = ctx.config.disagreement(settings) {
+        Message::Refused(Refusal::Settings { name, value, yours })
     } else {
         let established = ctx.is_established();
         Message::InitJoinAck { established }
@@ -55,8 +55,8 @@ fn take_in(
     if header.founding.is_some() && header.founding != ctx.founding {
         return Err(Refusal::OtherFounding);
     }
-    if let Some((name, value)) = ctx.config.disagreement(settings) {
-        return Err(Refusal::Settings { name, value });
+    if let Some((name, value, yours)) = ctx.config.disagreement(settings) {
+        return Err(Refusal::Settings { name, value, yours });
     }
     let (joiner, endpoint) = (header.from, header.from.endpoint());
     let state = ctx.gossip.state();

@@ -114,6 +114,8 @@ pub enum Refusal {
         name: String,
         /// Its value where the refusal comes from.
         value: String,
+        /// Its value at the joiner.
+        yours: String,
     },
     /// The older incarnation at that endpoint must be removed first (preset `akka`).
     OlderIncarnation,
@@ -129,8 +131,11 @@ impl fmt::Display for Refusal {
                 "a process with this epoch or a newer one was at its endpoint; at least {least} is needed"
             ),
             Self::OtherFounding => f.write_str("the cluster there has another founding"),
-            Self::Settings { name, value } => {
-                write!(f, "`{name}` is {value} there: all members need the same")
+            Self::Settings { name, value, yours } => {
+                write!(
+                    f,
+                    "`{name}` is {value} there, and {yours} here: all members need the same"
+                )
             }
             Self::OlderIncarnation => {
                 f.write_str("the older process at its endpoint must be removed first")

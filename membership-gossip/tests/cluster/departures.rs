@@ -77,14 +77,14 @@ fn a_refusal_of_somebody_else_ends_no_joiner() {
         let cluster: ClusterName = "test".parse().unwrap();
         let mut header = Header::new(cluster.fingerprint(), from, InstanceId::new(7));
         header.to = Some(net.me(joiner));
-        let (name, value) = ("leases".to_owned(), "no".to_owned());
+        let (name, value, yours) = ("leases".into(), "no".into(), "yes".into());
         net.input(
             joiner,
             Input::Message {
                 link: LinkId(1),
                 peer: PeerIdentity::Unproven,
                 header,
-                body: Arc::new(Message::Refused(Refusal::Settings { name, value })),
+                body: Arc::new(Message::Refused(Refusal::Settings { name, value, yours })),
                 waited: Duration::ZERO,
             },
         );
