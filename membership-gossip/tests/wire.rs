@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use membership_core::{FoundingId, InstanceId, SiloAddress, SiloInfo};
-use membership_gossip::protocol::{Ballot, DecodeError, Header, Message, Refusal, decode, encode};
+use membership_gossip::protocol::{
+    Ballot, DecodeError, Header, Message, Refusal, Waiting, decode, encode,
+};
 use membership_gossip::state::{Flag, Gossip, MemberStatus, Profile, State};
 use proptest::prelude::*;
 
@@ -64,6 +66,12 @@ fn all() -> Vec<Message> {
     let settings = vec![("strategy".to_owned(), "keep-majority".to_owned())];
     let (member, founding) = (address(5), FoundingId::new(9));
     let digest = seen.digest();
+    let mut waiting = Waiting::default();
+    waiting.answered.push(address(1).endpoint());
+    // Too long to be sent as it is, and of characters of two bytes.
+    waiting.failed(address(2).endpoint(), &format!("a{}", "ä".repeat(300)));
+    waiting.needed = Some(2);
+    waiting.asked = Some(member);
     vec![
         Message::InitJoin {
             settings: settings.clone(),
@@ -114,6 +122,7 @@ fn all() -> Vec<Message> {
         Message::Leave { member },
         Message::Down { member },
         Message::Gone { member },
+        Message::Waiting { nonce: 1, waiting },
     ]
 }
 
@@ -132,7 +141,7 @@ fn every_message_arrives_as_it_was_sent() {
         longer.push(0);
         assert!(decode(&longer).is_err());
     }
-    assert_eq!(names.len(), 23, "every kind of message");
+    assert_eq!(names.len(), 24, "every kind of message");
 }
 
 /// An exchange is a status and, between members that agree, no answer.

@@ -9,22 +9,18 @@ use std::sync::Arc;
 
 use membership_core::encoding::bounded_by;
 use membership_core::{FoundingId, SiloAddress};
-use miniz_oxide::deflate::compress_to_vec;
-use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::message::{Ballot, Header, Message, Refusal, Settings};
+use super::packed::Packed;
+use super::waiting::Waiting;
 use crate::state::wire::{MAX_LIST, WireProfile, WireState};
-use crate::state::{Delta, Gossip, Seen, VectorClock, Version};
+use crate::state::{Delta, Seen, VectorClock, Version};
 
 /// The longest message, in bytes.
 pub const MAX_BYTES: usize = 16 << 20;
 /// The longest state after it is inflated, in bytes.
 pub const MAX_INFLATED: usize = 32 << 20;
-/// Shorter states are sent as they are.
-const DEFLATE_FROM: usize = 512;
-/// Of 0 to 10: the fastest that finds repetitions. States are sent often and to many.
-const LEVEL: u8 = 1;
 /// The most settings in a message, and the longest name or value, in bytes.
 const MAX_SETTINGS: usize = 32;
 const MAX_SETTING_BYTES: usize = 256;
@@ -122,22 +118,14 @@ enum Body {
         leaving_observers_count: bool,
         state: Packed,
     },
-}
-
-/// A state with the bits of its seen set, maybe deflated.
-#[derive(Debug, Serialize, Deserialize)]
-struct Packed {
-    deflated: bool,
-    #[serde(deserialize_with = "bytes")]
-    bytes: Vec<u8>,
+    Waiting {
+        nonce: u32,
+        waiting: Waiting,
+    },
 }
 
 fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
     bounded_by::<MAX_LIST, T, D>(d)
-}
-
-fn bytes<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
-    bounded_by::<MAX_BYTES, u8, D>(d)
 }
 
 fn settings<'de, D: Deserializer<'de>>(d: D) -> Result<Settings, D::Error> {
@@ -147,44 +135,6 @@ fn settings<'de, D: Deserializer<'de>>(d: D) -> Result<Settings, D::Error> {
         return Err(serde::de::Error::custom("a setting longer than 256 bytes"));
     }
     Ok(all)
-}
-
-impl Packed {
-    fn of(content: &impl Serialize) -> Result<Self, postcard::Error> {
-        let bytes = postcard::to_extend(content, Vec::new())?;
-        if bytes.len() >= DEFLATE_FROM {
-            let deflated = compress_to_vec(&bytes, LEVEL);
-            if deflated.len() < bytes.len() {
-                let (bytes, deflated) = (deflated, true);
-                return Ok(Self { deflated, bytes });
-            }
-        }
-        let deflated = false;
-        Ok(Self { deflated, bytes })
-    }
-
-    fn read<T: for<'de> Deserialize<'de>>(&self) -> Result<T, DecodeError> {
-        if !self.deflated {
-            return Ok(postcard::from_bytes(&self.bytes)?);
-        }
-        let bytes = decompress_to_vec_with_limit(&self.bytes, MAX_INFLATED).map_err(|e| match e
-            .status
-        {
-            miniz_oxide::inflate::TINFLStatus::HasMoreOutput => DecodeError::TooLong(MAX_INFLATED),
-            _ => DecodeError::Invalid("a state that is not deflated as it says"),
-        })?;
-        Ok(postcard::from_bytes(&bytes)?)
-    }
-
-    fn of_gossip(gossip: &Gossip) -> Result<Self, postcard::Error> {
-        Self::of(&(WireState::of(gossip.state()), gossip.seen().bits()))
-    }
-
-    fn gossip(&self) -> Result<Arc<Gossip>, DecodeError> {
-        let (state, bits): (WireState, Vec<u8>) = self.read()?;
-        let state = state.into_state().map_err(DecodeError::Invalid)?;
-        Ok(Arc::new(Gossip::with_seen(state, bits)))
-    }
 }
 
 fn pairs(clock: &VectorClock) -> Clock {
@@ -321,6 +271,7 @@ fn body_of(message: &Message) -> Result<Body, postcard::Error> {
             leaving_observers_count,
             state: Packed::of_gossip(&gossip)?,
         },
+        Message::Waiting { nonce, waiting } => Body::Waiting { nonce, waiting },
     })
 }
 
@@ -405,5 +356,6 @@ fn message_of(body: Body) -> Result<Message, DecodeError> {
             leaving_observers_count,
             gossip: state.gossip()?,
         },
+        Body::Waiting { nonce, waiting } => Message::Waiting { nonce, waiting },
     })
 }

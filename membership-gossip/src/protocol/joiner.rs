@@ -24,7 +24,9 @@ const LISTENING: Duration = Duration::from_millis(2_500);
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
     contact_points: Vec<SocketAddr>,
-    /// Since when this process asks.
+    /// Since when this process joins.
+    began: MonoTime,
+    /// Since when this attempt asks.
     since: MonoTime,
     /// Contact points that are in no cluster, in this attempt.
     nacks: BTreeSet<SocketAddr>,
@@ -41,9 +43,25 @@ impl Joiner {
         &self.contact_points
     }
 
+    /// Whether a contact point answered in this attempt that it is in no cluster.
+    pub(crate) fn has_answered(&self, point: &SocketAddr) -> bool {
+        self.nacks.contains(point)
+    }
+
+    /// Since when this process joins.
+    pub(crate) const fn began(&self) -> MonoTime {
+        self.began
+    }
+
+    /// Who was asked to take this process in.
+    pub(crate) fn asked(&self) -> Option<SiloAddress> {
+        self.asked.map(|(asked, _)| asked)
+    }
+
     pub(crate) fn start(&mut self, ctx: &mut Ctx, contact_points: Vec<SocketAddr>) {
         if self.contact_points.is_empty() && !ctx.is_member() {
             self.contact_points = contact_points;
+            self.began = ctx.mono();
             self.start_over(ctx);
         }
     }

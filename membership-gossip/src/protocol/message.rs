@@ -6,6 +6,7 @@ use std::sync::Arc;
 use membership_core::{FoundingId, InstanceId, SiloAddress};
 use serde::{Deserialize, Serialize};
 
+use super::waiting::Waiting;
 use crate::state::{Delta, Gossip, Profile, Seen, VectorClock, Version};
 
 /// The protocol version of this build.
@@ -287,6 +288,14 @@ pub enum Message {
         /// The state, and who is known to have seen it; empty if the process is in no cluster.
         gossip: Arc<Gossip>,
     },
+    /// The answer to [`Message::Inspect`] of a process that waits to be taken in, or to found. The
+    /// owner of the machine sends it: it knows why contact points are silent.
+    Waiting {
+        /// The nonce of the question.
+        nonce: u32,
+        /// What it waits for.
+        waiting: Waiting,
+    },
 }
 
 impl Message {
@@ -319,6 +328,7 @@ impl Message {
             Self::Gone { .. } => "gone",
             Self::Inspect { .. } => "inspect",
             Self::Inspected { .. } => "inspected",
+            Self::Waiting { .. } => "waiting",
         }
     }
 }

@@ -29,10 +29,12 @@ mod leaver;
 mod machine;
 mod message;
 mod observer;
+mod packed;
 mod phi;
 mod receive;
 mod resolver;
 mod ring;
+mod waiting;
 
 use std::net::SocketAddr;
 
@@ -50,6 +52,7 @@ pub use machine::Protocol;
 pub use message::{Ballot, Header, Message, PROTOCOL_VERSION, Refusal, Settings};
 pub use phi::Detector;
 pub use ring::targets;
+pub use waiting::{Silent, Waiting};
 
 /// The parameters of a machine.
 #[derive(Clone, Debug)]
