@@ -32,11 +32,11 @@
 //! its system keeps its connections, and accepts new ones for it.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use membership_core::protocol::Destination;
+use membership_core::protocol::{Destination, LinkId};
 use membership_core::{ClusterView, InstanceId, SiloAddress};
 
 mod ask;
@@ -133,6 +133,12 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// leave, and closes every connection. May be called twice. If the future is dropped,
     /// everything is closed when the transport is dropped.
     async fn shutdown(&self);
+
+    /// From which address the other side dialled a connection, for people; none: it is not known, or
+    /// this side dialled.
+    fn dialled_from(&self, _: LinkId) -> Option<IpAddr> {
+        None
+    }
 
     /// Counters since the start; zeroes for a transport that does not count.
     fn stats(&self) -> TransportStats {

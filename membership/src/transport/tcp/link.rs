@@ -182,6 +182,11 @@ impl Link {
         }
     }
 
+    /// From where the other side dialled, if it did.
+    pub(super) const fn from(&self) -> Option<IpAddr> {
+        self.from
+    }
+
     /// A member is at the address from which it dialled.
     pub(super) fn note_source(&self, recent: &mut Recent) {
         let proven = self.peer != PeerIdentity::Unproven && self.standing() == Standing::Member;

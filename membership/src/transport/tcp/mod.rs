@@ -37,12 +37,12 @@ mod terse;
 mod tests;
 mod turns;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use membership_core::protocol::Destination;
+use membership_core::protocol::{Destination, LinkId};
 use membership_core::{ClusterView, InstanceId, SiloAddress};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -204,6 +204,10 @@ impl Transport for TcpTransport {
 
     fn update(&self, silo: Option<SiloAddress>, view: &ClusterView) {
         self.shared.update(silo, view);
+    }
+
+    fn dialled_from(&self, link: LinkId) -> Option<IpAddr> {
+        self.shared.dialled_from(link)
     }
 
     fn update_members(&self, me: SiloAddress, members: &[(SiloAddress, InstanceId)]) {

@@ -184,6 +184,11 @@ impl Shared {
         self.know(Some(me), None, Roll::without_table(members));
     }
 
+    /// From which address the other side dialled a connection.
+    pub(super) fn dialled_from(&self, link: LinkId) -> Option<IpAddr> {
+        self.state().links.get(&link).and_then(|link| link.from())
+    }
+
     fn know(&self, silo: Option<SiloAddress>, view: Option<ClusterView>, roll: Roll) {
         let roll = Arc::new(roll);
         let mut state = self.state();
