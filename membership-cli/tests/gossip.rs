@@ -10,6 +10,9 @@
 
 mod support;
 
+#[path = "gossip/arguments.rs"]
+mod arguments;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

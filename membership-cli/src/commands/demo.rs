@@ -22,6 +22,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..=20))]
     silos: u8,
     /// How many of them to kill; fewer than --silos
+    #[cfg_attr(feature = "gossip", doc = "(with --gossip fewer than half)")]
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=19))]
     kill: u8,
     /// How fast they are: local detects a crash within seconds, lan is for production

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use membership::gossip::{
     Config, Events, GossipView, JoinError, Member, MemberBuilder, MemberStatus, Preset, StartError,
-    TableArbiter, Termination,
+    TableArbiter, Termination, downing::Strategy,
 };
 use membership::transport::TransportError;
 use membership::{ClusterName, ListenError};
@@ -33,9 +33,9 @@ pub(super) struct RunArgs {
         default_value = "default"
     )]
     cluster: ClusterName,
-    /// A contact point: give all of them to every member, in the same order. A majority of them
-    /// founds the cluster
-    #[arg(long, value_name = "IP:PORT", value_parser = ip_and_port, required = true)]
+    /// A contact point: give all of them to every member, in the same order, with this option again or
+    /// separated by commas. A majority of them founds the cluster
+    #[arg(long, value_name = "IP:PORT", value_parser = contact_point, required = true, value_delimiter = ',')]
     seed: Vec<SocketAddr>,
     /// Where to listen for other members; port 0 is any free one
     #[arg(long, value_name = "IP:PORT", value_parser = ip_and_port, required = true)]
@@ -116,8 +116,11 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<Exit, Fa
     let listen = listen.ok_or_else(|| Failure::usage("give --listen IP:PORT"))?;
     let arbiter = match &args.arbiter {
         Some(url) => {
+            useful(url, &config)?;
             let cluster: ClusterName = format!("{}-lease", args.cluster).parse()?;
-            Some(TableArbiter::new(session.connect(url, &cluster).await?))
+            let table = session.connect(url, &cluster).await;
+            let table = table.map_err(|failure| of_arbiter(&failure))?;
+            Some(TableArbiter::new(table))
         }
         None => None,
     };
@@ -149,6 +152,39 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<Exit, Fa
     let end = life.live(builder, args.seed).await;
     life.report.finish(life.quickly);
     end
+}
+
+/// A contact point that members can dial.
+fn contact_point(text: &str) -> Result<SocketAddr, String> {
+    match ip_and_port(text.trim())? {
+        at if at.port() == 0 => {
+            Err("port 0 cannot be dialled: write the port at which that member listens".to_owned())
+        }
+        at => Ok(at),
+    }
+}
+
+/// Refuses an arbiter that nobody asks, or that no other process can ask.
+fn useful(url: &str, config: &Config) -> Result<(), Failure> {
+    if !matches!(config.downing.strategy, Strategy::LeaseMajority { .. }) {
+        return Err(Failure::usage(format!(
+            "--arbiter is asked only with the strategy `lease-majority`, and this is `{}`: write `strategy = \"lease-majority\"` under [downing] in the file of --config, or leave --arbiter out",
+            config.downing.strategy.name()
+        )));
+    }
+    let scheme = url.split(':').next().unwrap_or_default();
+    if scheme.eq_ignore_ascii_case("memory") {
+        return Err(Failure::usage(
+            "--arbiter memory: is a table of this process, which no other process can ask: name one in a store that all members reach, for example postgres://host/database",
+        ));
+    }
+    Ok(())
+}
+
+/// The error of a table that is no membership table.
+fn of_arbiter(failure: &Failure) -> Failure {
+    let text = failure.message.replace("--table", "--arbiter");
+    Failure::new(failure.exit, text)
 }
 
 struct Life {
