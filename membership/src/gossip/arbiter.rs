@@ -11,6 +11,16 @@ use membership_gossip::downing::{Claim, Lease};
 /// the arbiter.
 #[async_trait]
 pub trait Arbiter: Send + Sync + fmt::Debug + 'static {
+    /// What tells this arbiter from others, the same text for all members that ask the same: a process
+    /// that would ask another one is not taken in. Asked once, before a member starts. By default
+    /// none: then nothing is compared.
+    ///
+    /// # Errors
+    /// [`ArbiterError`]: the member does not start.
+    async fn id(&self) -> Result<Option<String>, ArbiterError> {
+        Ok(None)
+    }
+
     /// Takes the lease for the side whose leader claims it, or says that another side has it. A
     /// leader that has it already gets it again. It is kept until [`release`](Self::release). An arbiter
     /// that remembers what it granted answers with [`Grants::answer`](super::downing::Grants::answer).

@@ -10,9 +10,10 @@ use membership_gossip::protocol::{MAX_BYTES, Protocol, Setup};
 use membership_gossip::state::{DEFAULT_DATA_CENTRE, Profile};
 use membership_gossip::{Config, Preset};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
-use super::arbiter::Arbiter;
-use super::driver::{Driver, Parts};
+use super::arbiter::{Arbiter, ArbiterError};
+use super::driver::{ARBITER, Driver, Parts, silent};
 use super::error::StartError;
 use super::events::{EventSender, Events};
 use super::handle::{Inner, Member};
@@ -174,11 +175,18 @@ impl MemberBuilder {
     ///
     /// # Cancellation
     /// Nothing was started then.
-    pub async fn start(self) -> Result<Member, StartError> {
+    pub async fn start(mut self) -> Result<Member, StartError> {
         self.config.validate()?;
         let leases = matches!(self.config.downing.strategy, Strategy::LeaseMajority { .. });
         if leases && self.arbiter.is_none() {
             return Err(StartError::NoArbiter);
+        }
+        if let Some(arbiter) = self.arbiter.as_ref().filter(|_| leases) {
+            let id = timeout(ARBITER, arbiter.id()).await;
+            let id = id.unwrap_or_else(|_| Err(ArbiterError(silent().into())));
+            if let Some(id) = id.map_err(StartError::Arbiter)? {
+                self.config.downing.arbiter = Some(id);
+            }
         }
         let seed = match self.seed {
             Some(seed) => seed,

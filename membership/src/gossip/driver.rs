@@ -76,7 +76,7 @@ pub(super) struct Driver {
 }
 
 /// How long the arbiter may take. Later it has not given the lease.
-const ARBITER: Duration = Duration::from_secs(5);
+pub(super) const ARBITER: Duration = Duration::from_secs(5);
 
 impl Driver {
     /// Runs a member to its end, and tells so if that is a panic.
@@ -311,8 +311,14 @@ async fn acquire(arbiter: Option<Arc<dyn Arbiter>>, claim: &Claim) -> Lease {
             Lease::refused()
         }
         Err(_) => {
-            tracing::error!("no lease, the arbiter is silent: this side downs itself");
+            let error = silent();
+            tracing::error!(error, "no lease: this side downs itself");
             Lease::refused()
         }
     }
+}
+
+/// Why an arbiter that does not answer was not asked to the end.
+pub(super) fn silent() -> String {
+    format!("the arbiter has not answered within {ARBITER:?}")
 }

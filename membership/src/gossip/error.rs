@@ -5,6 +5,7 @@ use std::time::Duration;
 use membership_core::{ConfigError, SiloAddress};
 use membership_gossip::protocol::Termination;
 
+use super::arbiter::ArbiterError;
 use crate::ListenError;
 use crate::transport::TransportError;
 
@@ -23,6 +24,9 @@ pub enum StartError {
     /// `lease-majority` without an arbiter: every side would down itself.
     #[error("the strategy `lease-majority` needs an arbiter: give one with `.arbiter(…)`")]
     NoArbiter,
+    /// The arbiter did not say which it is, so it cannot be compared with those of other members.
+    #[error("{0}")]
+    Arbiter(#[source] ArbiterError),
 }
 
 impl From<TransportError> for StartError {

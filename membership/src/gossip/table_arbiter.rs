@@ -14,8 +14,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use membership_core::{
     ClusterKey, CommitId, CommitRequest, InitializeRequest, InstanceId, MAX_SAFE_INTEGER,
-    MembershipEntry, MembershipTable, SharedSettings, SiloAddress, SiloStatus, Snapshot, TableId,
-    WallTime,
+    MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress,
+    SiloStatus, Snapshot, TableId, WallTime,
 };
 use membership_gossip::downing::{Claim, Grants, Lease};
 
@@ -62,6 +62,22 @@ impl TableArbiter {
             table: Arc::new(table),
         }
     }
+
+    /// Makes the table, if it is not there.
+    async fn begin(&self) -> Result<(), ArbiterError> {
+        let mut runtime = TokioRuntime;
+        let (table_id, key) = (runtime.commit_id().get(), runtime.commit_id().get());
+        let mut cluster_key = [0; 32];
+        cluster_key[..16].copy_from_slice(&key.to_ne_bytes());
+        cluster_key[16..].copy_from_slice(&runtime.commit_id().get().to_ne_bytes());
+        let first = InitializeRequest::new(
+            TableId::new(table_id),
+            SharedSettings::default(),
+            ClusterKey::new(cluster_key),
+        );
+        let made = self.table.initialize(&first).await;
+        made.map_err(|error| ArbiterError(error.into()))
+    }
 }
 
 impl fmt::Debug for TableArbiter {
@@ -79,22 +95,21 @@ struct Refused(Lease);
 
 #[async_trait]
 impl Arbiter for TableArbiter {
+    /// The table's id.
+    async fn id(&self) -> Result<Option<String>, ArbiterError> {
+        self.begin().await?;
+        let request = ReadRequest::all().with_heartbeats(false);
+        let read = self.table.read(&request).await;
+        match read.map_err(|error| ArbiterError(error.into()))? {
+            ReadAnswer::Snapshot { snapshot, .. } => Ok(Some(snapshot.table_id().to_string())),
+            _ => Err(ArbiterError("its table was not read".into())),
+        }
+    }
+
     async fn acquire(&self, claim: &Claim) -> Result<Lease, ArbiterError> {
+        self.begin().await?;
         let mut runtime = TokioRuntime;
-        let (table_id, key) = (runtime.commit_id().get(), runtime.commit_id().get());
-        let mut cluster_key = [0; 32];
-        cluster_key[..16].copy_from_slice(&key.to_ne_bytes());
-        cluster_key[16..].copy_from_slice(&runtime.commit_id().get().to_ne_bytes());
-        let first = InitializeRequest::new(
-            TableId::new(table_id),
-            SharedSettings::default(),
-            ClusterKey::new(cluster_key),
-        );
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| ArbiterError(error);
-        self.table
-            .initialize(&first)
-            .await
-            .map_err(|error| failed(error.into()))?;
         // Names this claim, so that it is found after a commit whose outcome is unknown.
         let name = format!("{:032x}", runtime.commit_id().get());
         let now = runtime.now().unwrap_or_default();

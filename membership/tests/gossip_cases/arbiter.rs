@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use membership::gossip::downing::{Claim, Lease};
 use membership::gossip::states::{Edit, Gossip, MemberStatus, Profile};
-use membership::gossip::{Arbiter, TableArbiter};
+use membership::gossip::{
+    Arbiter, ArbiterError, Downing, StartError, TableArbiter, downing::Strategy,
+};
 use membership::words::is_lease;
 use membership::{
     FoundingId, InstanceId, MembershipTable as _, MemoryTable, ReadAnswer, ReadRequest,
@@ -53,6 +55,64 @@ fn claim(by: u16, gossip: &Gossip, down: &[u16]) -> Claim {
     let down = down.iter().map(|n| member(*n)).collect();
     let founding = Some(FoundingId::new(7));
     Claim::new(member(by), founding, down, gossip.state().clone())
+}
+
+/// An arbiter that cannot be asked.
+#[derive(Debug)]
+struct Away {
+    /// From the start.
+    always: bool,
+}
+
+#[async_trait::async_trait]
+impl Arbiter for Away {
+    async fn id(&self) -> Result<Option<String>, ArbiterError> {
+        match self.always {
+            true => Err(ArbiterError("the store is away".into())),
+            false => Ok(None),
+        }
+    }
+
+    async fn acquire(&self, _: &Claim) -> Result<Lease, ArbiterError> {
+        Err(ArbiterError("the store is away".into()))
+    }
+
+    async fn release(&self, _: SiloAddress) -> Result<(), ArbiterError> {
+        Ok(())
+    }
+}
+
+fn with_lease(at: SocketAddr) -> crate::MemberBuilder {
+    let mut config = crate::quick();
+    config.downing = Downing::new(Strategy::lease_majority());
+    config.downing.stable_after = std::time::Duration::from_secs(1);
+    crate::plain(at).config(config)
+}
+
+#[tokio::test]
+async fn a_member_does_not_start_with_an_arbiter_that_does_not_say_which_it_is() {
+    let builder = with_lease(crate::free(1)[0]).arbiter(Away { always: true });
+    let error = builder.start().await.unwrap_err();
+    assert!(matches!(error, StartError::Arbiter(_)), "{error}");
+    assert!(error.to_string().contains("the store is away"), "{error}");
+}
+
+#[tokio::test]
+async fn arbiters_in_one_table_are_the_same_and_others_differ() {
+    let table = MemoryTable::new("test-lease".parse().unwrap());
+    let (one, same) = (TableArbiter::new(table.clone()), TableArbiter::new(table));
+    let id = one.id().await.unwrap();
+    assert!(id.is_some());
+    assert_eq!(same.id().await.unwrap(), id);
+    assert_ne!(arbiter().id().await.unwrap(), id);
+    // The row does not change it.
+    assert!(
+        one.acquire(&claim(1, &all(), &[4, 5]))
+            .await
+            .unwrap()
+            .is_granted()
+    );
+    assert_eq!(one.id().await.unwrap(), id);
 }
 
 fn arbiter() -> TableArbiter {

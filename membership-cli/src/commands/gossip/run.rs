@@ -295,6 +295,7 @@ impl Life {
                 Exit::CannotJoin
             }
             StartError::Listen(ListenError::Random(_)) => Exit::Failed,
+            StartError::Arbiter(_) => Exit::Unreachable,
             _ => Exit::Usage,
         };
         let text = in_flags(error);
