@@ -12,6 +12,8 @@ mod support;
 
 #[path = "gossip/arguments.rs"]
 mod arguments;
+#[path = "gossip/told.rs"]
+mod told;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -42,3 +42,39 @@ pub trait Arbiter: Send + Sync + fmt::Debug + 'static {
 #[derive(Debug, thiserror::Error)]
 #[error("the arbiter cannot be asked: {0}")]
 pub struct ArbiterError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
+
+/// What the arbiter answered to the claim of a side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArbiterAnswer {
+    /// The side goes on.
+    Granted,
+    /// Another side goes on.
+    Refused,
+    /// It could not be asked, or did not answer in time: the side ends.
+    Silent {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+impl ArbiterAnswer {
+    /// A word for logs and events.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Refused => "refused",
+            Self::Silent { .. } => "silent",
+        }
+    }
+}
+
+impl fmt::Display for ArbiterAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted | Self::Refused => f.write_str(self.as_str()),
+            Self::Silent { reason } => write!(f, "silent: {reason}"),
+        }
+    }
+}

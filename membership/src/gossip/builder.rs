@@ -188,6 +188,7 @@ impl MemberBuilder {
                 self.config.downing.arbiter = Some(id);
             }
         }
+        let strategy = self.config.downing.strategy.clone();
         let seed = match self.seed {
             Some(seed) => seed,
             None => u64::from_ne_bytes(random()?),
@@ -230,6 +231,8 @@ impl MemberBuilder {
             stage: stages,
             publisher,
             arbiter: self.arbiter,
+            strategy,
+            instance,
             seed,
         }));
         Ok(Member {

@@ -2,22 +2,26 @@
 //!
 //! One task per member. It never waits for the network, the arbiter or the application.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use membership_core::protocol::{Destination, LinkId};
 use membership_core::{ClusterName, InstanceId, SiloAddress};
-use membership_gossip::downing::{Claim, Lease};
-use membership_gossip::protocol::{Command, Effect, Input, Protocol, Termination};
+use membership_gossip::downing::{Claim, Lease, Strategy};
+use membership_gossip::protocol::{
+    Command, Effect, Header, Input, Message, Notice, Protocol, Termination,
+};
 use membership_gossip::state::MemberStatus;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
-use super::arbiter::Arbiter;
+use super::arbiter::{Arbiter, ArbiterAnswer};
+use super::events::Decided;
 use super::report::Report;
 use super::state::Publisher;
+use super::waits::Waits;
 use super::wire::GossipWire;
 use crate::runtime::CLOSING;
 use crate::runtime::clock::Clock;
@@ -46,6 +50,8 @@ pub(super) struct Parts {
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) publisher: Publisher,
     pub(super) arbiter: Option<Arc<dyn Arbiter>>,
+    pub(super) strategy: Strategy,
+    pub(super) instance: InstanceId,
     pub(super) seed: u64,
 }
 
@@ -62,11 +68,14 @@ pub(super) struct Driver {
     asked: Stage,
     dropped: bool,
     arbiter: Option<Arc<dyn Arbiter>>,
+    strategy: Strategy,
     /// Answers of the arbiter.
-    leases: JoinSet<Option<(u64, Lease)>>,
+    leases: JoinSet<Option<(u64, Lease, ArbiterAnswer)>>,
+    /// What the arbiter said, for the decision that follows from it.
+    answer: Option<ArbiterAnswer>,
+    waits: Waits,
     lag: Lag,
     helpers: JoinSet<()>,
-    contact_points: BTreeSet<SocketAddr>,
     /// Its own view says that it leaves.
     is_leaving: bool,
     /// The transport has not been told of the newest members.
@@ -97,6 +106,7 @@ impl Driver {
         let lag = Lag::default();
         helpers.spawn(lag.clone().measure(parts.seed));
         let mut driver = Self {
+            waits: Waits::new(parts.cluster.fingerprint(), parts.instance),
             report: Report::new(parts.cluster, parts.protocol.me()),
             protocol: parts.protocol,
             transport: parts.transport,
@@ -109,10 +119,11 @@ impl Driver {
             asked: Stage::Running,
             dropped: false,
             arbiter: parts.arbiter,
+            strategy: parts.strategy,
             leases: JoinSet::new(),
+            answer: None,
             lag,
             helpers,
-            contact_points: BTreeSet::new(),
             is_leaving: false,
             members_changed: false,
             effects: Vec::new(),
@@ -153,7 +164,9 @@ impl Driver {
             Some(request) = self.requests.recv() => self.requested(request),
             changed = self.stage.changed(), if !self.dropped => self.leave(changed.is_ok()),
             Some(answer) = self.leases.join_next() => {
-                let (call, lease) = answer.ok().flatten()?;
+                let (call, lease, answer) = answer.ok().flatten()?;
+                self.report.arbiter(&answer);
+                self.answer = Some(answer);
                 Some(Input::LeaseAnswer { call, lease })
             }
             late = self.lag.next() => {
@@ -170,16 +183,33 @@ impl Driver {
                 peer,
                 header,
                 body,
-            } => Some(Input::Message {
-                link,
-                peer,
-                header,
-                body,
-                waited,
-            }),
+            } => {
+                match &*body {
+                    Message::Inspect { nonce } => {
+                        if let Some(answer) = self.waits.answer(&self.protocol, &header, *nonce) {
+                            let (header, body) = answer;
+                            let to = Destination::Link(link);
+                            self.carry_out(Effect::Send { to, header, body });
+                            return None;
+                        }
+                    }
+                    Message::Down { member } => self.asked_to_down(link, &header, *member),
+                    _ => {}
+                }
+                if self.protocol.status().is_none() {
+                    self.waits.heard(&header.from.endpoint());
+                }
+                Some(Input::Message {
+                    link,
+                    peer,
+                    header,
+                    body,
+                    waited,
+                })
+            }
             WireInbound::SendFailed { to, reason, .. } => {
                 let joins = self.protocol.status().is_none();
-                if joins && self.contact_points.contains(&to) {
+                if joins && self.waits.failed(to, &reason) {
                     self.publisher.events.at(self.clock.now());
                     if self.publisher.events.contact_failed(to, &reason) {
                         self.report.contact_failed(to, &reason);
@@ -192,12 +222,34 @@ impl Driver {
         }
     }
 
+    /// Tells who asked for a downing, if that was no member: a member tells others what its resolver
+    /// decided.
+    fn asked_to_down(&mut self, link: LinkId, header: &Header, member: SiloAddress) {
+        let state = self.protocol.gossip().state();
+        let is_tool = header.founding.is_some()
+            && header.founding == self.protocol.founding()
+            && !state.members().contains(&header.from);
+        // Asked again until it is seen to be done.
+        if is_tool
+            && state
+                .status(&member)
+                .is_some_and(|s| s < MemberStatus::Down)
+        {
+            let from = self.transport.dialled_from(link);
+            self.tell_down_asked(member, from.map(|ip| ip.to_canonical()));
+        }
+    }
+
+    fn tell_down_asked(&mut self, member: SiloAddress, from: Option<IpAddr>) {
+        self.report.down_asked(&member, from);
+        self.publisher.events.at(self.clock.now());
+        self.publisher.events.down_asked(member, from);
+    }
+
     fn requested(&mut self, request: Request) -> Option<Input> {
         match request {
             Request::Join(contact_points) => {
-                if self.contact_points.is_empty() {
-                    self.contact_points.extend(&contact_points);
-                }
+                self.waits.begin(&contact_points, self.clock.mono());
                 Some(Input::Command(Command::Join { contact_points }))
             }
             Request::Down { member, reply } => {
@@ -205,6 +257,9 @@ impl Driver {
                 let is_member = status.is_some_and(|s| s < MemberStatus::Removed);
                 // Answered before it is done: nothing can keep this member from it.
                 let _ = reply.send(is_member);
+                if status.is_some_and(|s| s < MemberStatus::Down) {
+                    self.tell_down_asked(member, None);
+                }
                 is_member.then_some(Input::Command(Command::Down { member }))
             }
         }
@@ -234,6 +289,11 @@ impl Driver {
     fn tick(&mut self, late: Duration) {
         let now = self.clock.mono();
         self.report.tick(now, late, self.transport.stats());
+        if let Some(waiting) = self.waits.due(&self.protocol, now) {
+            self.report.waiting(&waiting);
+            self.publisher.events.at(self.clock.now());
+            self.publisher.events.waiting(waiting);
+        }
         if std::mem::take(&mut self.members_changed) {
             let members = self.protocol.gossip().state().members();
             let members: Vec<(SiloAddress, InstanceId)> = members
@@ -254,6 +314,7 @@ impl Driver {
         for effect in effects.drain(..) {
             self.carry_out(effect);
         }
+        self.answer = None;
         self.effects = effects;
     }
 
@@ -271,14 +332,29 @@ impl Driver {
                 self.report.view(&view, now);
                 self.publisher.publish(*view, now);
             }
+            Effect::Tell(Notice::Decided(decision)) => {
+                let decided = Decided {
+                    strategy: self.strategy.clone(),
+                    decision,
+                    arbiter: self.answer.clone(),
+                };
+                self.report.decided(&decided);
+                self.publisher.events.decided(decided);
+            }
             Effect::Tell(notice) => {
+                if let Notice::NotTakenIn { by, reason } = &notice {
+                    let reason = format!("did not take it in: {reason}");
+                    self.waits.failed(by.endpoint(), &reason);
+                }
                 self.report.notice(&notice);
                 self.publisher.events.notice(&notice);
             }
             Effect::AcquireLease { call, claim } => {
                 let arbiter = self.arbiter.clone();
-                self.leases
-                    .spawn(async move { Some((call, acquire(arbiter, &claim).await)) });
+                self.leases.spawn(async move {
+                    let (lease, answer) = acquire(arbiter, &claim).await;
+                    Some((call, lease, answer))
+                });
             }
             Effect::ReleaseLease => {
                 if let Some(arbiter) = self.arbiter.clone() {
@@ -300,21 +376,17 @@ impl Driver {
     }
 }
 
-async fn acquire(arbiter: Option<Arc<dyn Arbiter>>, claim: &Claim) -> Lease {
+/// An arbiter that cannot be asked has not given the lease.
+async fn acquire(arbiter: Option<Arc<dyn Arbiter>>, claim: &Claim) -> (Lease, ArbiterAnswer) {
+    let failed = |reason: String| (Lease::refused(), ArbiterAnswer::Silent { reason });
     let Some(arbiter) = arbiter else {
-        return Lease::refused();
+        return failed("there is no arbiter".to_owned());
     };
     match timeout(ARBITER, arbiter.acquire(claim)).await {
-        Ok(Ok(lease)) => lease,
-        Ok(Err(error)) => {
-            tracing::error!(%error, "no lease: this side downs itself");
-            Lease::refused()
-        }
-        Err(_) => {
-            let error = silent();
-            tracing::error!(error, "no lease: this side downs itself");
-            Lease::refused()
-        }
+        Ok(Ok(lease)) if lease.is_granted() => (lease, ArbiterAnswer::Granted),
+        Ok(Ok(lease)) => (lease, ArbiterAnswer::Refused),
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(_) => failed(silent()),
     }
 }
 

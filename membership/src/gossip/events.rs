@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,10 +10,11 @@ use std::time::Duration;
 use futures_core::Stream;
 use membership_core::{FoundingId, MonoTime, Now, SiloAddress, WallTime};
 use membership_gossip::GossipView;
-use membership_gossip::downing::Decision;
-use membership_gossip::protocol::{Notice, Refusal, Termination};
+use membership_gossip::downing::{Decision, Strategy};
+use membership_gossip::protocol::{Notice, Refusal, Termination, Waiting};
 use membership_gossip::state::MemberStatus;
 
+use super::arbiter::ArbiterAnswer;
 use crate::runtime::feed::{Feed, FeedSender, FeedSource, Item};
 
 /// Something that happened to a member.
@@ -84,7 +85,30 @@ pub enum EventKind {
         members: BTreeSet<SiloAddress>,
     },
     /// The resolver of this member has decided who is downed, with its evidence.
-    Decided(Box<Decision>),
+    Decided(Box<Decided>),
+    /// A member of the view was downed: by a resolver, by an operator, or by an application. It is
+    /// removed soon.
+    Downed {
+        /// The member.
+        member: SiloAddress,
+    },
+    /// A member of the view is no member any more.
+    Removed {
+        /// The member.
+        member: SiloAddress,
+        /// Its status in the view before. One that was downed in between has the older one.
+        before: MemberStatus,
+    },
+    /// This member was asked to down another one, or itself, and does so.
+    DownAsked {
+        /// The member that is downed.
+        member: SiloAddress,
+        /// The address of whoever asked, an operator with a tool; none: it is not known, or the
+        /// application of this process asked.
+        from: Option<IpAddr>,
+    },
+    /// This process has waited for five seconds more to found a cluster or to be taken in.
+    Waiting(Box<Waiting>),
     /// A member does not answer this one, but answers others: the link is broken, not the member.
     LinkBroken {
         /// The member.
@@ -108,6 +132,18 @@ pub enum EventKind {
         /// How many.
         events: u64,
     },
+}
+
+/// A decision of the resolver, with what it rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Decided {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// What this side does, whom it downs, and what it knew.
+    pub decision: Decision,
+    /// What the arbiter answered; none: it was not asked.
+    pub arbiter: Option<ArbiterAnswer>,
 }
 
 /// The events of a member, from the moment at which the stream was made.
@@ -178,6 +214,7 @@ pub(super) struct EventSender {
     sender: FeedSender<Event>,
     now: Now,
     unreachable: BTreeSet<SiloAddress>,
+    last: Option<GossipView>,
     active: Option<MemberStatus>,
     leaving: bool,
     /// What was told of contact points.
@@ -190,6 +227,7 @@ impl EventSender {
             sender: FeedSender::new(),
             now: Now::default(),
             unreachable: BTreeSet::new(),
+            last: None,
             active: None,
             leaving: false,
             failed: Vec::new(),
@@ -227,6 +265,19 @@ impl EventSender {
             self.unreachable.clone_from(&members);
             self.send(EventKind::Unreachable { members });
         }
+        let older = self.last.replace(view.clone());
+        if let Some(older) = older.filter(|older| older.founding() == view.founding()) {
+            for change in view.changes_since(&older) {
+                let member = change.member.address();
+                match (change.now, change.before) {
+                    (MemberStatus::Down, _) => self.send(EventKind::Downed { member }),
+                    (MemberStatus::Removed, Some(before)) => {
+                        self.send(EventKind::Removed { member, before });
+                    }
+                    _ => {}
+                }
+            }
+        }
         // Counting is not free in a large cluster.
         if self.sender.is_read() {
             self.send(EventKind::ViewPublished {
@@ -258,12 +309,23 @@ impl EventSender {
             Notice::Welcomed { by } => EventKind::Welcomed { by },
             Notice::NotTakenIn { by, reason } => EventKind::NotTakenIn { by, reason },
             Notice::Exiting => EventKind::Exiting,
-            Notice::Decided(decision) => EventKind::Decided(Box::new(decision)),
             Notice::LinkBroken { to } => EventKind::LinkBroken { to },
             Notice::Paused(pause) => EventKind::Paused(pause),
             Notice::Stranger { from } => EventKind::Stranger { from },
             _ => return,
         });
+    }
+
+    pub(super) fn decided(&self, decided: Decided) {
+        self.send(EventKind::Decided(Box::new(decided)));
+    }
+
+    pub(super) fn down_asked(&self, member: SiloAddress, from: Option<IpAddr>) {
+        self.send(EventKind::DownAsked { member, from });
+    }
+
+    pub(super) fn waiting(&self, waiting: Waiting) {
+        self.send(EventKind::Waiting(Box::new(waiting)));
     }
 
     pub(super) fn ended(&self, end: &Termination) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use membership_core::protocol::{Destination, PeerIdentity};
 use membership_core::{ClusterName, InstanceId, SiloAddress};
 use membership_gossip::GossipView;
-use membership_gossip::protocol::{Header, MAX_BYTES, Message};
+use membership_gossip::protocol::{Header, MAX_BYTES, Message, Waiting};
 use membership_gossip::state::MemberStatus;
 use tokio::time::{Instant, timeout_at};
 
@@ -48,10 +48,12 @@ pub enum InspectError {
         waited: Duration,
     },
     /// The process there is in no cluster.
-    #[error("the process at {at} is in no cluster: it joins one, or has left")]
+    #[error("the process at {at} is in no cluster: {}", no_cluster(.waiting.as_deref()))]
     NoCluster {
         /// Who was asked.
         at: SocketAddr,
+        /// What it waits for, if it joins; none: it has left, or has not begun to join.
+        waiting: Option<Box<Waiting>>,
     },
     /// There is no such member.
     #[error("{member} is no member, as far as {at} knows")]
@@ -146,7 +148,7 @@ impl Inspector {
                         peer, header, body, ..
                     } => {
                         if let Some(view) = answer(nonce, peer, &header, &body) {
-                            return view.ok_or(InspectError::NoCluster { at });
+                            return view.map_err(|waiting| InspectError::NoCluster { at, waiting });
                         }
                     }
                     WireInbound::SendFailed { to, reason, .. } if to == at => {
@@ -243,17 +245,30 @@ impl Inspector {
     }
 }
 
-/// The answer to this question, if it is one; none within: the process is in no cluster.
+fn no_cluster(waiting: Option<&Waiting>) -> String {
+    let seconds = |waiting: &Waiting| waiting.elapsed.as_secs();
+    waiting.map_or_else(
+        || "it has left, or has not begun to join".to_owned(),
+        |waiting| format!("it has been joining for {} s; {waiting}", seconds(waiting)),
+    )
+}
+
+/// The answer to this question, if it is one; the error within: the process is in no cluster, and
+/// maybe says for what it waits.
 fn answer(
     asked: u32,
     peer: PeerIdentity,
     header: &Header,
     body: &Message,
-) -> Option<Option<GossipView>> {
+) -> Option<Result<GossipView, Option<Box<Waiting>>>> {
     let proven = match peer {
         PeerIdentity::Proven(instance) => instance == header.instance,
         PeerIdentity::Unproven => true,
     };
+    if let Message::Waiting { nonce, waiting } = body {
+        let is_answer = proven && *nonce == asked;
+        return is_answer.then(|| Err(Some(Box::new(waiting.clone()))));
+    }
     let Message::Inspected {
         nonce,
         leaving_observers_count,
@@ -267,7 +282,7 @@ fn answer(
     }
     let me = header.from;
     let Some(member) = gossip.state().member(&me) else {
-        return Some(None);
+        return Some(Err(None));
     };
     let view = GossipView::told(
         header.founding,
@@ -276,5 +291,5 @@ fn answer(
         member.data_centre(),
         *leaving_observers_count,
     );
-    Some(Some(view))
+    Some(Ok(view))
 }

@@ -62,12 +62,13 @@ mod report;
 mod state;
 mod table_arbiter;
 mod views;
+mod waits;
 mod wire;
 
-pub use arbiter::{Arbiter, ArbiterError};
+pub use arbiter::{Arbiter, ArbiterAnswer, ArbiterError};
 pub use builder::MemberBuilder;
 pub use error::{DownError, JoinError, StartError, WaitError};
-pub use events::{Event, EventKind, Events};
+pub use events::{Decided, Event, EventKind, Events};
 pub use handle::Member;
 pub use health::Health;
 pub use inspect::{InspectError, Inspector};
@@ -78,6 +79,6 @@ pub use wire::GossipWire;
 
 pub use membership_gossip::convergence::Blocking;
 pub use membership_gossip::downing::{self, Downing};
-pub use membership_gossip::protocol::{Refusal, Termination};
+pub use membership_gossip::protocol::{Refusal, Silent, Termination, Waiting};
 pub use membership_gossip::state::{self as states, MemberStatus, Version};
 pub use membership_gossip::{Change, Config, Founding, GossipView, Preset, Spreading};

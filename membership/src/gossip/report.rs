@@ -1,15 +1,17 @@
 //! A member's log and metrics. One line per change of state at info; nothing per heartbeat.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use membership_core::{ClusterName, MonoTime, SiloAddress};
-use membership_gossip::GossipView;
-use membership_gossip::protocol::{Notice, Termination};
+use membership_gossip::protocol::{Notice, Termination, Waiting};
 use membership_gossip::state::MemberStatus;
+use membership_gossip::{Change, GossipView};
 use tracing::{debug, error, info, warn};
 
+use super::arbiter::ArbiterAnswer;
+use super::events::Decided;
 use crate::metrics;
 use crate::runtime::MAX_LINES;
 use crate::transport::TransportStats;
@@ -72,6 +74,9 @@ impl Report {
             }
             Some((older, _)) => {
                 let changes = view.changes_since(older);
+                if older.founding() == view.founding() {
+                    self.ends(&changes);
+                }
                 for change in &changes {
                     let was_down = change.before == Some(MemberStatus::Down);
                     match change.now {
@@ -101,20 +106,92 @@ impl Report {
         }
         let (silo, cluster) = (self.me, &self.cluster);
         if unreachable.is_empty() {
-            warn!(target: EVENTS, %silo, %cluster, "all members are reached again");
-        } else {
-            let mut names: Vec<String> = unreachable
-                .iter()
-                .take(MAX_NAMES)
-                .map(ToString::to_string)
-                .collect();
-            if let Some(more @ 1..) = unreachable.len().checked_sub(MAX_NAMES) {
-                names.push(format!("and {more} more"));
+            let is_ended = |member: &&SiloAddress| {
+                let status = view.status(member);
+                status.is_none_or(|s| s >= MemberStatus::Exiting)
+            };
+            let (ended, reached): (Vec<_>, Vec<_>) = self.unreachable.iter().partition(is_ended);
+            if ended.is_empty() {
+                warn!(target: EVENTS, %silo, %cluster, "all members are reached again");
+            } else {
+                let (ended, reached) = (names(&ended), names(&reached));
+                warn!(target: EVENTS, %silo, %cluster, ended, reached, "nobody is unreachable any more: those that were have ended, or are reached again");
             }
-            let peers = names.join(", ");
+        } else {
+            let peers = names(&unreachable.iter().collect::<Vec<_>>());
             warn!(target: EVENTS, %silo, %cluster, unreachable = unreachable.len(), peers, "members are unreachable: nobody is moved up or removed until they answer or are downed");
         }
         self.unreachable = unreachable;
+    }
+
+    /// Who was downed or removed.
+    fn ends(&self, changes: &[Change]) {
+        let (silo, cluster) = (self.me, &self.cluster);
+        let of = |which: &dyn Fn(&&Change) -> bool| -> Vec<SiloAddress> {
+            let found = changes.iter().filter(which);
+            found.map(|change| change.member.address()).collect()
+        };
+        let downed = of(&|change| change.now == MemberStatus::Down);
+        if downed.len() > MAX_LINES {
+            warn!(target: EVENTS, %silo, %cluster, downed = downed.len(), "many members were downed");
+        } else {
+            for peer in downed {
+                warn!(target: EVENTS, %silo, %cluster, %peer, "a member was downed: it is removed, and never comes back");
+            }
+        }
+        // Those that leave are no news, and the others were downed in between, or replaced.
+        let removed = of(&|change| {
+            let before = change.before;
+            change.now == MemberStatus::Removed && before.is_some_and(|s| s < MemberStatus::Leaving)
+        });
+        if removed.len() > MAX_LINES {
+            warn!(target: EVENTS, %silo, %cluster, removed = removed.len(), "many members were removed");
+        } else {
+            for peer in removed {
+                warn!(target: EVENTS, %silo, %cluster, %peer, "a member was removed: it was downed, or a newer process has its endpoint");
+            }
+        }
+    }
+
+    pub(super) fn decided(&self, decided: &Decided) {
+        let (silo, cluster, strategy) = (self.me, &self.cluster, decided.strategy.name());
+        let decision = &decided.decision;
+        let down = names(&decision.down.iter().collect::<Vec<_>>());
+        let indirect = names(&decision.indirect.iter().collect::<Vec<_>>());
+        let (reached, unreached) = (decision.reached, decision.unreached);
+        let (verdict, asked) = (decision.verdict.as_str(), decided.arbiter.as_ref());
+        let arbiter = asked.map_or_else(|| "not asked".to_owned(), ToString::to_string);
+        warn!(target: EVENTS, %silo, %cluster, strategy, decision = verdict, down, reached, unreached, indirect, arbiter, "the resolver has decided");
+    }
+
+    pub(super) fn arbiter(&self, answer: &ArbiterAnswer) {
+        let (silo, cluster) = (self.me, &self.cluster);
+        match answer {
+            ArbiterAnswer::Silent { reason } => {
+                error!(%silo, %cluster, reason, "no lease, the arbiter cannot be asked: this side downs itself");
+            }
+            answer => {
+                let answer = answer.as_str();
+                info!(%silo, %cluster, answer, "the arbiter has answered");
+            }
+        }
+    }
+
+    pub(super) fn down_asked(&self, member: &SiloAddress, from: Option<IpAddr>) {
+        let (silo, cluster, peer) = (self.me, &self.cluster, member);
+        match from {
+            Some(from) => {
+                warn!(target: EVENTS, %silo, %cluster, %peer, %from, "an operator downs a member");
+            }
+            None => {
+                warn!(target: EVENTS, %silo, %cluster, %peer, "the application or an operator downs a member");
+            }
+        }
+    }
+
+    pub(super) fn waiting(&self, waiting: &Waiting) {
+        let (silo, cluster) = (self.me, &self.cluster);
+        info!(target: EVENTS, %silo, %cluster, %waiting, "in no cluster yet");
     }
 
     pub(super) fn contact_failed(&self, contact_point: SocketAddr, reason: &str) {
@@ -131,10 +208,6 @@ impl Report {
                 warn!(target: EVENTS, %silo, %cluster, peer = %by, %reason, "not taken in");
             }
             Notice::Exiting => info!(%silo, %cluster, "exiting: all know that it leaves"),
-            Notice::Decided(decision) => {
-                let down: Vec<String> = decision.down.iter().map(ToString::to_string).collect();
-                warn!(target: EVENTS, %silo, %cluster, decision = ?decision.verdict, down = down.join(", "), "the resolver has decided");
-            }
             Notice::LinkBroken { to } => {
                 warn!(target: EVENTS, %silo, %cluster, peer = %to, "a member answers others and not this one: the link is broken");
             }
@@ -154,4 +227,14 @@ impl Report {
             other => error!(target: EVENTS, %silo, %cluster, why = %other, "ended"),
         }
     }
+}
+
+/// At most so many names.
+fn names(members: &[&SiloAddress]) -> String {
+    let some = members.iter().take(MAX_NAMES);
+    let mut names: Vec<String> = some.map(ToString::to_string).collect();
+    if let Some(more @ 1..) = members.len().checked_sub(MAX_NAMES) {
+        names.push(format!("and {more} more"));
+    }
+    names.join(", ")
 }

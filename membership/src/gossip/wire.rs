@@ -42,7 +42,8 @@ impl Wire for GossipWire {
             | Message::Ask { .. }
             | Message::Seen { .. }
             | Message::Inspect { .. }
-            | Message::Inspected { .. } => Lane::Bulk,
+            | Message::Inspected { .. }
+            | Message::Waiting { .. } => Lane::Bulk,
             _ => Lane::Probe,
         }
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use membership::gossip::downing::{Claim, Lease};
 use membership::gossip::states::{Edit, Gossip, MemberStatus, Profile};
 use membership::gossip::{
-    Arbiter, ArbiterError, Downing, StartError, TableArbiter, downing::Strategy,
+    Arbiter, ArbiterAnswer, ArbiterError, Downing, EventKind, StartError, TableArbiter,
+    Termination, downing::Strategy,
 };
 use membership::words::is_lease;
 use membership::{
@@ -87,6 +88,53 @@ fn with_lease(at: SocketAddr) -> crate::MemberBuilder {
     config.downing = Downing::new(Strategy::lease_majority());
     config.downing.stable_after = std::time::Duration::from_secs(1);
     crate::plain(at).config(config)
+}
+
+/// The other one crashes with its runtime.
+#[tokio::test]
+async fn a_decision_says_why_the_arbiter_was_not_asked() {
+    let points = crate::free(2);
+    let builder = with_lease(points[0]).arbiter(Away { always: false });
+    let mut events = builder.events();
+    let member = builder.start().await.unwrap();
+    let other = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let all = points.clone();
+    let joined = other.spawn(async move {
+        let builder = with_lease(all[1]).arbiter(Away { always: false });
+        let member = builder.start().await.unwrap();
+        member.join(all).await.unwrap();
+        member
+    });
+    member.join(points).await.unwrap();
+    let crashing = joined.await.unwrap();
+    let both =
+        |view: &membership::gossip::GossipView| view.converged() && view.active().count() == 2;
+    member.wait_for(both, crate::PATIENCE).await.unwrap();
+    other.shutdown_background();
+    drop(crashing);
+
+    let end = tokio::time::timeout(crate::PATIENCE, member.terminated());
+    assert_eq!(end.await.unwrap(), Termination::Downed);
+    let mut told = Vec::new();
+    while let Some(event) = events.next().await {
+        if let EventKind::Decided(decided) = event.kind {
+            told.push(decided);
+        }
+    }
+    let decided = told.pop().expect("it has decided");
+    assert_eq!(decided.strategy.name(), "lease-majority");
+    let Some(ArbiterAnswer::Silent { reason }) = &decided.arbiter else {
+        panic!("{decided:?}");
+    };
+    assert!(reason.contains("the store is away"), "{reason}");
+    assert_eq!(
+        (decided.decision.reached, decided.decision.unreached),
+        (1, 1)
+    );
 }
 
 #[tokio::test]

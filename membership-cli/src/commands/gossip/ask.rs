@@ -8,7 +8,7 @@ use membership::gossip::{GossipView, InspectError, Inspector, MemberStatus};
 use membership::{ClusterName, SiloAddress};
 use serde_json::json;
 
-use super::report::{agreement, view_as_json};
+use super::report::{agreement, view_as_json, waiting_as_json};
 use crate::events;
 use crate::exit::{Exit, Failure};
 use crate::out::Paint;
@@ -96,8 +96,19 @@ impl AtArgs {
 pub(super) async fn status(args: StatusArgs, session: &mut Session) -> Result<Exit, Failure> {
     let mut ask = args.ask;
     let mut inspector = ask.inspector().await?;
-    let view = inspector.view(ask.at, PATIENCE).await?;
+    let view = inspector.view(ask.at, PATIENCE).await;
     inspector.close().await;
+    if let (
+        true,
+        Err(InspectError::NoCluster {
+            waiting: Some(waiting),
+            ..
+        }),
+    ) = (ask.json, &view)
+    {
+        session.out.line(events::timed(waiting_as_json(waiting)));
+    }
+    let view = view?;
     if ask.json {
         session.out.line(events::timed(view_as_json(&view)));
         return Ok(Exit::Ok);

@@ -1,7 +1,9 @@
 //! What a member says on standard output: lines of text, or of JSON.
 
 use membership::SiloAddress;
-use membership::gossip::{EventKind, GossipView, MemberStatus, Termination};
+use membership::gossip::{
+    ArbiterAnswer, Decided, EventKind, GossipView, MemberStatus, Termination, Waiting,
+};
 use serde_json::{Value, json};
 
 use crate::clock;
@@ -36,6 +38,59 @@ pub(super) fn view_as_json(view: &GossipView) -> Value {
         "silo": view.me(), "leader": view.leader(), "converged": view.converged(),
         "blocked_by": {"unseen": blocked.unseen, "unreachable": unreachable}, "members": members,
     })
+}
+
+/// What a process waits for, as an object.
+pub(super) fn waiting_as_json(waiting: &Waiting) -> Value {
+    let silent = waiting.silent.iter();
+    let silent: Vec<Value> = silent
+        .map(|point| json!({"contact_point": point.contact_point, "reason": point.reason}))
+        .collect();
+    json!({
+        "event": "waiting", "elapsed_ms": u64::try_from(waiting.elapsed.as_millis()).unwrap_or(u64::MAX),
+        "answered": waiting.answered, "silent": silent, "of": waiting.contact_points(),
+        "needed": waiting.needed, "asked": waiting.asked,
+    })
+}
+
+/// A decision with what it rests on.
+fn decided_as_json(decided: &Decided) -> Value {
+    let decision = &decided.decision;
+    let mut event = json!({
+        "event": "decided", "strategy": decided.strategy.name(), "verdict": decision.verdict.as_str(),
+        "down": decision.down, "reached": decision.reached, "unreached": decision.unreached,
+        "indirect": decision.indirect,
+    });
+    if let (Some(answer), Some(fields)) = (&decided.arbiter, event.as_object_mut()) {
+        let reason = match answer {
+            ArbiterAnswer::Silent { reason } => Some(reason),
+            _ => None,
+        };
+        let answer = json!({"answer": answer.as_str(), "reason": reason});
+        fields.insert("arbiter".to_owned(), answer);
+    }
+    event
+}
+
+fn decided_as_text(decided: &Decided) -> String {
+    let decision = &decided.decision;
+    let down: Vec<String> = decision.down.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "the resolver downs {}: {} by {}, {} reached, {} not",
+        listed(&down),
+        decision.verdict.as_str(),
+        decided.strategy.name(),
+        decision.reached,
+        decision.unreached,
+    );
+    if !decision.indirect.is_empty() {
+        let indirect: Vec<String> = decision.indirect.iter().map(ToString::to_string).collect();
+        text.push_str(&format!(", by some only: {}", listed(&indirect)));
+    }
+    if let Some(answer) = &decided.arbiter {
+        text.push_str(&format!("; the arbiter: {answer}"));
+    }
+    text
 }
 
 /// What keeps members from agreeing, for people.
@@ -121,12 +176,27 @@ impl Report {
                 || json!({"event": "active", "silo": member, "status": status.name()}),
                 || format!("{member} is {status}"),
             ),
-            EventKind::Decided(decision) => self.line(
-                || json!({"event": "decided", "verdict": format!("{:?}", decision.verdict), "down": decision.down}),
-                || {
-                    let down: Vec<String> = decision.down.iter().map(ToString::to_string).collect();
-                    format!("the resolver downs {}", listed(&down))
+            EventKind::Decided(decided) => {
+                self.line(|| decided_as_json(decided), || decided_as_text(decided));
+            }
+            EventKind::Downed { member } => self.line(
+                || json!({"event": "downed", "silo": member}),
+                || format!("{member} was downed"),
+            ),
+            EventKind::Removed { member, before } => self.line(
+                || json!({"event": "removed", "silo": member, "before": before.name()}),
+                || format!("{member} is no member any more; it was {before}"),
+            ),
+            EventKind::DownAsked { member, from } => self.line(
+                || json!({"event": "down_asked", "silo": member, "from": from}),
+                || match from {
+                    Some(from) => format!("an operator at {from} downs {member}"),
+                    None => format!("an operator downs {member}"),
                 },
+            ),
+            EventKind::Waiting(waiting) => self.line(
+                || waiting_as_json(waiting),
+                || format!("in no cluster yet: {waiting}"),
             ),
             EventKind::LinkBroken { to } => self.line(
                 || json!({"event": "link_broken", "to": to}),

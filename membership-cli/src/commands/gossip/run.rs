@@ -75,7 +75,8 @@ pub(super) struct RunArgs {
     arbiter: Option<String>,
     #[command(flatten)]
     security: SecurityArgs,
-    /// One JSON object per line: contact, active, view, decided, leaving, terminated
+    /// One JSON object per line: joining, waiting, contact, founded, welcomed, not_taken_in, active,
+    /// view, decided, down_asked, downed, removed, link_broken, paused, leaving, exiting, terminated
     #[arg(long)]
     json: bool,
     /// Leave when standard input is closed, so that a member ends with its parent
@@ -224,7 +225,10 @@ impl Life {
                         Err(JoinError::Ended(end)) => return self.ended(&end),
                         Err(error) => return Err(Failure::usage(error.to_string())),
                     },
-                    end = member.terminated() => return self.ended(&end),
+                    end = member.terminated() => {
+                        self.last_events(&mut events).await;
+                        return self.ended(&end);
+                    }
                     stop = self.stops.next() => break stop,
                     Some(event) = events.next() => self.report.event(&event.kind),
                 }
@@ -248,7 +252,10 @@ impl Life {
             tokio::select! {
                 biased;
                 Some(view) = views.next() => self.report.view(&view),
-                end = &mut leaving => return self.ended(&end),
+                end = &mut leaving => {
+                    self.last_events(&mut events).await;
+                    return self.ended(&end);
+                }
                 _ = self.stops.next() => break,
                 Some(event) = events.next() => self.report.event(&event.kind),
             }
@@ -256,6 +263,16 @@ impl Life {
         drop((leaving, views));
         self.quickly = true;
         Ok(self.stop_now(member).await)
+    }
+
+    /// Tells what happened before the end: why it was downed, for example.
+    async fn last_events(&self, events: &mut Events) {
+        let tell = async {
+            while let Some(event) = events.next().await {
+                self.report.event(&event.kind);
+            }
+        };
+        let _ = tokio::time::timeout(QUICKLY, tell).await;
     }
 
     /// Ends without waiting until the others know.
