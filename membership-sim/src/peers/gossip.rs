@@ -99,10 +99,6 @@ impl Headers {
 
 impl Node {
     fn handle(&mut self, now: Duration, input: Input, out: &mut Effects<Self>) {
-        let asker = match &input {
-            Input::Message { header, .. } => Some(header.from.endpoint()),
-            _ => None,
-        };
         let at = Now {
             mono: MonoTime::ZERO + now,
             wall: WallTime::from_millis(
@@ -114,7 +110,7 @@ impl Node {
         for effect in effects {
             match effect {
                 Effect::Send { to, header, body } => {
-                    self.send(now, (to, asker), (header, body), out);
+                    self.send(now, to, (header, body), out);
                 }
                 Effect::Publish(view) => self.published(&view, out),
                 Effect::Stop(_) => out.ended = true,
@@ -127,17 +123,18 @@ impl Node {
     fn send(
         &mut self,
         now: Duration,
-        (to, asker): (Destination, Option<SocketAddr>),
+        to: Destination,
         (header, body): (Header, Arc<Message>),
         out: &mut Effects<Self>,
     ) {
         let is_fresh = matches!(to, Destination::Fresh(_));
         let (to, is_answer) = match to {
-            Destination::Endpoint(to) | Destination::Fresh(to) => (Some(to), false),
+            Destination::Endpoint(to) | Destination::Fresh(to) => (member(to), false),
             // An answer goes to whoever asked.
-            _ => (asker, true),
+            Destination::Link(LinkId(asker)) => (usize::try_from(asker).ok(), true),
+            _ => (None, false),
         };
-        if let Some(to) = to.and_then(member) {
+        if let Some(to) = to {
             let head = encode_header(&header).unwrap_or_default();
             let head = self.headers.bytes(now, (to, is_answer), &head, is_fresh);
             let bytes = FRAME + head + self.size(&body);
@@ -220,7 +217,7 @@ impl Peer for Node {
 
     fn take(&mut self, now: Duration, sent: &Sent, out: &mut Effects<Self>) {
         let input = Input::Message {
-            link: LinkId(u64::from(sent.header.from.port())),
+            link: link(&sent.header),
             peer: PeerIdentity::Proven(sent.header.instance),
             header: sent.header.clone(),
             body: Arc::clone(&sent.body),
@@ -233,6 +230,11 @@ impl Peer for Node {
     fn fire(&mut self, now: Duration, (): (), out: &mut Effects<Self>) {
         self.handle(now, Input::Wake, out);
     }
+}
+
+/// The connection of a message: its number is that of its sender.
+fn link(header: &Header) -> LinkId {
+    LinkId(member(header.from.endpoint()).map_or(u64::MAX, |member| member as u64))
 }
 
 /// The member at an endpoint.

@@ -23,6 +23,7 @@ pub mod campaign;
 mod checks;
 mod net;
 mod run;
+mod starts;
 
 pub use checks::{Checks, Facts};
 pub use net::{Net, Node, NodeId, Sent, Watcher, endpoint};

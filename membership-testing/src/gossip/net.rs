@@ -6,12 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use membership_core::{ClusterName, FoundingId, InstanceId, MonoTime, SiloAddress, SiloInfo};
+use membership_core::{FoundingId, MonoTime, SiloAddress};
 use membership_gossip::downing::{Decision, Grants};
-use membership_gossip::protocol::{
-    Command, Header, Input, Message, Notice, Protocol, Setup, Termination,
-};
-use membership_gossip::state::{MemberStatus, Profile};
+use membership_gossip::protocol::{Command, Header, Input, Message, Notice, Protocol, Termination};
+use membership_gossip::state::MemberStatus;
 use membership_gossip::{Config, GossipView};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -39,6 +37,8 @@ pub struct Node {
     pub notices: Vec<(MonoTime, Notice)>,
     /// How many messages of each kind it has sent.
     pub sent: BTreeMap<&'static str, u64>,
+    /// Where messages reach it: usually at the endpoint that it advertises.
+    pub listens: SocketAddr,
     pub(super) paused_until: MonoTime,
     pub(super) held_until: MonoTime,
     pub(super) wake_at: Option<MonoTime>,
@@ -136,12 +136,6 @@ pub fn endpoint(n: usize) -> SocketAddr {
     SocketAddr::from(([10, a, b, c], 7100))
 }
 
-/// The cluster of all members.
-#[allow(clippy::expect_used, reason = "the name is a constant")]
-fn cluster() -> ClusterName {
-    "test".parse().expect("a valid name")
-}
-
 impl Net {
     /// A network without members.
     #[must_use]
@@ -183,43 +177,6 @@ impl Net {
     /// True with probability `p`. Draws no number when it is 0.
     pub fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && ((self.random() >> 11) as f64 / (1_u64 << 53) as f64) < p
-    }
-
-    /// Starts a process at the endpoint with this number.
-    pub fn start(&mut self, at: usize, config: &Config) -> NodeId {
-        let profile = Profile::new(SiloInfo::named(format!("m{at}")));
-        self.start_as(at, config, profile)
-    }
-
-    /// Starts a process with a profile.
-    pub fn start_as(&mut self, at: usize, config: &Config, profile: Profile) -> NodeId {
-        let epoch = self.now.as_nanos() / 1_000_000;
-        self.start_with_epoch(at, config, profile, epoch)
-    }
-
-    /// Starts a process with an epoch.
-    pub fn start_with_epoch(
-        &mut self,
-        at: usize,
-        config: &Config,
-        profile: Profile,
-        epoch: u64,
-    ) -> NodeId {
-        let (seed, instance) = (self.random(), InstanceId::new(self.random().into()));
-        let mut setup = Setup::new(cluster(), endpoint(at), epoch, instance, profile, seed);
-        setup.config = config.clone();
-        self.nodes.push(Node {
-            protocol: Protocol::new(setup),
-            config: config.clone(),
-            ended: None,
-            killed: false,
-            notices: Vec::new(),
-            sent: BTreeMap::new(),
-            paused_until: MonoTime::ZERO,
-            held_until: MonoTime::ZERO,
-            wake_at: None,
-        });
-        self.nodes.len() - 1
     }
 
     /// These processes join, with the first three endpoints as contact points.

@@ -24,8 +24,8 @@ const ARBITER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum What {
     Wake(NodeId),
-    /// With the time at which it reached the machine.
-    Message(NodeId, Header, Arc<Message>, MonoTime),
+    /// From whom, and with the time at which it reached the machine.
+    Message(NodeId, NodeId, Header, Arc<Message>, MonoTime),
     Command(NodeId, Command),
     /// A claim reaches the arbiter.
     Claim(NodeId, u64, Box<Claim>),
@@ -102,12 +102,12 @@ impl Net {
                     self.handle(node, Input::Wake);
                 }
             }
-            What::Message(_, header, body, arrived) => {
+            What::Message(_, from, header, body, arrived) => {
                 let kept = self.now.since(arrived);
                 self.watch(|w, at| w.delivered(at, node, &header, &body, kept));
                 // What waited for a process that did not run waited outside of it.
                 let input = Input::Message {
-                    link: LinkId(u64::from(header.from.port())),
+                    link: LinkId(from as u64),
                     peer: PeerIdentity::Proven(header.instance),
                     header,
                     body,
@@ -127,11 +127,6 @@ impl Net {
             mono: self.now,
             wall: WallTime::from_millis(1_763_000_000_000 + self.now.as_nanos() / 1_000_000),
         };
-        // An answer goes to whoever asked.
-        let asker = match &input {
-            Input::Message { header, .. } => Some(header.from.endpoint()),
-            _ => None,
-        };
         let watched = self.watcher.is_some();
         let before = watched.then(|| self.nodes[node].protocol.gossip().clone());
         let mut effects = Vec::new();
@@ -140,7 +135,7 @@ impl Net {
             self.show(node, &before, &effects);
         }
         for effect in effects {
-            self.carry_out(node, asker, effect);
+            self.carry_out(node, effect);
         }
         let next = self.nodes[node].protocol.next_wakeup();
         if let Some(at) = next
@@ -226,16 +221,20 @@ impl Net {
         }
     }
 
-    fn carry_out(&mut self, node: NodeId, asker: Option<SocketAddr>, effect: Effect) {
+    fn carry_out(&mut self, node: NodeId, effect: Effect) {
         match effect {
             Effect::Send { to, header, body } => {
                 let to = match to {
-                    Destination::Endpoint(to) | Destination::Fresh(to) => Some(to),
-                    _ => asker,
-                };
-                // An answer has somebody who asked.
-                let Some(to) = to else {
-                    return;
+                    Destination::Endpoint(to) | Destination::Fresh(to) => (to, None),
+                    // An answer goes to the process that asked.
+                    Destination::Link(LinkId(asker)) => {
+                        let asker = usize::try_from(asker).unwrap_or(usize::MAX);
+                        let Some(process) = self.nodes.get(asker) else {
+                            return;
+                        };
+                        (process.listens, Some(asker))
+                    }
+                    _ => return,
                 };
                 *self.nodes[node].sent.entry(body.name()).or_default() += 1;
                 self.deliver(node, to, header, body);
@@ -261,7 +260,14 @@ impl Net {
         }
     }
 
-    fn deliver(&mut self, from: NodeId, to: SocketAddr, header: Header, body: Arc<Message>) {
+    /// Carries a message to whoever listens at an endpoint, or to one process only.
+    fn deliver(
+        &mut self,
+        from: NodeId,
+        (to, only): (SocketAddr, Option<NodeId>),
+        header: Header,
+        body: Arc<Message>,
+    ) {
         if let Some(log) = &mut self.log {
             log.push((self.now, header.from, to, Arc::clone(&body)));
         }
@@ -274,13 +280,14 @@ impl Net {
         } else {
             (header, body)
         };
-        let lost = self.cut.contains(&(header.from.endpoint(), to))
+        let lost = self.cut.contains(&(self.nodes[from].listens, to))
             || self.loses.is_some_and(|loses| loses(to, &body))
             || self.chance(self.loss);
         // The newest process at an endpoint has it.
         let node = (0..self.nodes.len())
             .rev()
-            .find(|n| self.nodes[*n].lives() && self.me(*n).endpoint() == to);
+            .find(|n| self.nodes[*n].lives() && self.nodes[*n].listens == to)
+            .filter(|node| only.is_none_or(|only| only == *node));
         let (false, Some(node)) = (lost, node) else {
             return;
         };
@@ -289,11 +296,11 @@ impl Net {
             let at = leaves + self.delay();
             self.push(
                 at,
-                What::Message(node, header.clone(), Arc::clone(&body), at),
+                What::Message(node, from, header.clone(), Arc::clone(&body), at),
             );
         }
         let at = leaves + self.delay();
-        self.push(at, What::Message(node, header, body, at));
+        self.push(at, What::Message(node, from, header, body, at));
     }
 
     /// A message written and read, where messages are.
