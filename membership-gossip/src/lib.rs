@@ -11,6 +11,9 @@
 //! `membership-core` keeps members in a table of a store, and has both.
 //!
 //! ```
+//! use std::time::Duration;
+//!
+//! use membership_core::protocol::{LinkId, PeerIdentity};
 //! use membership_core::{InstanceId, MonoTime, Now, SiloInfo, WallTime};
 //! use membership_gossip::protocol::{Command, Effect, Input, Protocol, Setup};
 //! use membership_gossip::state::Profile;
@@ -23,12 +26,25 @@
 //!
 //! let mut now = Now { mono: MonoTime::ZERO, wall: WallTime::from_millis(epoch) };
 //! let mut effects = Vec::new();
-//! // It is the only contact point: it listens for a cluster, then founds one, and is up at once.
+//! // It is the only contact point: it asks who is at its address and listens for a cluster, then
+//! // founds one, and is up at once.
 //! let join = Command::Join { contact_points: vec![me] };
 //! member.handle(now, Input::Command(join), &mut effects);
 //! while member.founding().is_none() {
-//!     now.mono = member.next_wakeup().expect("it waits");
-//!     member.handle(now, Input::Wake, &mut effects);
+//!     let sent = effects.drain(..).find_map(|effect| match effect {
+//!         Effect::Send { header, body, .. } => Some((header, body)),
+//!         _ => None,
+//!     });
+//!     let input = if let Some((header, body)) = sent {
+//!         // Its own question arrives: its address leads to it.
+//!         let (link, peer) = (LinkId(1), PeerIdentity::Proven(instance));
+//!         let waited = Duration::ZERO;
+//!         Input::Message { link, peer, header, body, waited }
+//!     } else {
+//!         now.mono = member.next_wakeup().expect("it waits");
+//!         Input::Wake
+//!     };
+//!     member.handle(now, input, &mut effects);
 //! }
 //! let view = effects.iter().rev().find_map(|effect| match effect {
 //!     Effect::Publish(view) => Some(view),

@@ -123,6 +123,13 @@ fn all() -> Vec<Message> {
         Message::Down { member },
         Message::Gone { member },
         Message::Waiting { nonce: 1, waiting },
+        Message::Refused(Refusal::OtherProcess { process: member }),
+        Message::Refused(Refusal::Unanswered),
+        Message::Identify { nonce: u64::MAX },
+        Message::Identity {
+            nonce: u64::MAX,
+            profile: profile(1),
+        },
     ]
 }
 
@@ -141,7 +148,7 @@ fn every_message_arrives_as_it_was_sent() {
         longer.push(0);
         assert!(decode(&longer).is_err());
     }
-    assert_eq!(names.len(), 24, "every kind of message");
+    assert_eq!(names.len(), 26, "every kind of message");
 }
 
 /// An exchange is a status and, between members that agree, no answer.

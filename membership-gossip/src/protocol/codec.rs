@@ -122,6 +122,11 @@ enum Body {
         nonce: u32,
         waiting: Waiting,
     },
+    Identify(u64),
+    Identity {
+        nonce: u64,
+        profile: WireProfile,
+    },
 }
 
 fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
@@ -272,6 +277,11 @@ fn body_of(message: &Message) -> Result<Body, postcard::Error> {
             state: Packed::of_gossip(&gossip)?,
         },
         Message::Waiting { nonce, waiting } => Body::Waiting { nonce, waiting },
+        Message::Identify { nonce } => Body::Identify(nonce),
+        Message::Identity { nonce, profile } => {
+            let profile = WireProfile::of(&profile);
+            Body::Identity { nonce, profile }
+        }
     })
 }
 
@@ -357,5 +367,10 @@ fn message_of(body: Body) -> Result<Message, DecodeError> {
             gossip: state.gossip()?,
         },
         Body::Waiting { nonce, waiting } => Message::Waiting { nonce, waiting },
+        Body::Identify(nonce) => Message::Identify { nonce },
+        Body::Identity { nonce, profile } => {
+            let profile = Arc::new(profile.into_profile().map_err(DecodeError::Invalid)?);
+            Message::Identity { nonce, profile }
+        }
     })
 }

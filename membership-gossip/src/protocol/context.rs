@@ -19,6 +19,7 @@ use crate::state::{Base, Edit, Gossip, MemberStatus, Profile, Version};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     Join,
+    Proof,
     Gossip,
     FastGossip,
     Heartbeat,
@@ -197,6 +198,11 @@ impl Ctx {
     /// Sends to whoever is at an endpoint.
     pub(crate) fn send_at(&mut self, to: SocketAddr, body: impl Into<Arc<Message>>) {
         self.push(Destination::Endpoint(to), None, body.into());
+    }
+
+    /// Sends to whoever is at an endpoint now, over a new connection.
+    pub(crate) fn send_afresh(&mut self, to: SocketAddr, body: impl Into<Arc<Message>>) {
+        self.push(Destination::Fresh(to), None, body.into());
     }
 
     /// Answers on the connection of a message, for those whose address may not lead to them.

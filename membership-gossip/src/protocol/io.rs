@@ -118,7 +118,8 @@ pub enum Notice {
     /// A member did not take this process in. It goes on trying, unless it ends with
     /// [`Termination::Refused`].
     NotTakenIn {
-        /// Who refused.
+        /// Who refused. This process itself: its own address is a contact point, and nobody answers
+        /// there, so it founds nothing.
         by: SiloAddress,
         /// Why.
         reason: Refusal,

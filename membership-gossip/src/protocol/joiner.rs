@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use membership_core::{FoundingId, MonoTime, SiloAddress};
 
+use super::admission::PROOF_TIME;
 use super::context::{Ctx, Timer};
 use super::founder::{Founder, majority};
 use super::io::{Notice, Termination};
@@ -32,8 +33,18 @@ pub(crate) struct Joiner {
     nacks: BTreeSet<SocketAddr>,
     /// Who was asked to take this process in, and when.
     asked: Option<(SiloAddress, MonoTime)>,
+    /// Contact points whose questions do not arrive at the address of this process, and since when
+    /// the last of them said so.
+    unreached_by: BTreeSet<SocketAddr>,
+    unreached_since: MonoTime,
     /// When the next proposal may be made.
     next_proposal: MonoTime,
+    /// The nonce of its question to its own address, where that is a contact point.
+    own_nonce: Option<u64>,
+    /// Since when that question has no answer.
+    own_since: MonoTime,
+    /// Whether its own address leads to this process.
+    meets_itself: bool,
     pub(crate) founder: Founder,
 }
 
@@ -62,6 +73,7 @@ impl Joiner {
         if self.contact_points.is_empty() && !ctx.is_member() {
             self.contact_points = contact_points;
             self.began = ctx.mono();
+            self.own_since = ctx.mono();
             self.start_over(ctx);
         }
     }
@@ -115,6 +127,7 @@ impl Joiner {
         }
         if self.asked.is_none() {
             self.ask(ctx);
+            self.ask_itself(ctx);
             if let Some(founding) = self.found_if_due(ctx) {
                 self.found(ctx, founding);
             }
@@ -155,9 +168,49 @@ impl Joiner {
         }
     }
 
+    /// Asks whoever is at its own address, where that is a contact point: another process may be
+    /// there, and have a cluster.
+    fn ask_itself(&mut self, ctx: &mut Ctx) {
+        let (me, now) = (ctx.me.endpoint(), ctx.mono());
+        if self.meets_itself || !self.contact_points.contains(&me) {
+            return;
+        }
+        if now.since(self.own_since) >= PROOF_TIME {
+            self.own_since = now;
+            let (by, reason) = (ctx.me, Refusal::Unanswered);
+            ctx.tell(Notice::NotTakenIn { by, reason });
+        }
+        let nonce = *self.own_nonce.get_or_insert_with(|| ctx.random());
+        ctx.send_afresh(me, Message::Identify { nonce });
+    }
+
+    pub(crate) fn asked_itself(&self, nonce: u64) -> bool {
+        self.own_nonce == Some(nonce)
+    }
+
+    /// Who is at its own address: this process, or the end of its attempts.
+    pub(crate) fn on_own_address(&mut self, ctx: &mut Ctx, header: &Header) -> Option<Termination> {
+        if header.instance != ctx.instance {
+            let process = header.from;
+            let refusal = Refusal::OtherProcess { process };
+            return (!ctx.is_member()).then_some(Termination::Refused(refusal));
+        }
+        if !std::mem::replace(&mut self.meets_itself, true)
+            && !ctx.is_member()
+            && self.asked.is_none()
+            && let Some(founding) = self.found_if_due(ctx)
+        {
+            self.found(ctx, founding);
+        }
+        None
+    }
+
     fn found_if_due(&mut self, ctx: &mut Ctx) -> Option<FoundingId> {
         let me = ctx.me.endpoint();
         let place = self.contact_points.iter().position(|point| *point == me)?;
+        if !self.meets_itself {
+            return None;
+        }
         let (now, timeout) = (ctx.mono(), ctx.config.seed_node_timeout);
         let free = self.nacks.len() + 1;
         let all = free == self.contact_points.len();
@@ -214,11 +267,19 @@ impl Joiner {
                 ctx.me = ctx.me.with_epoch(ctx.me.epoch().saturating_add(1));
                 self.start_over(ctx);
             }
-        } else if self.asked.is_none() {
+        } else if self.asked.is_none() && !self.passes_over(ctx, from.endpoint()) {
             self.founder.stop();
             self.asked = Some((from, ctx.mono()));
             self.request(ctx, from);
         }
+    }
+
+    /// Whether others are to be asked first: that member did not reach this process.
+    fn passes_over(&mut self, ctx: &Ctx, member: SocketAddr) -> bool {
+        if ctx.mono().since(self.unreached_since) >= LISTENING {
+            self.unreached_by.clear();
+        }
+        self.unreached_by.contains(&member)
     }
 
     /// Whether this cluster gives way to another one that has not begun either: contact points that were
@@ -285,7 +346,9 @@ impl Joiner {
             return None;
         }
         match refusal {
-            Refusal::Settings { .. } => return Some(Termination::Refused(refusal.clone())),
+            Refusal::Settings { .. } | Refusal::OtherProcess { .. } => {
+                return Some(Termination::Refused(refusal.clone()));
+            }
             Refusal::EpochTooLow { least } if *least > ctx.me.epoch() => {
                 // The clock went back, or two processes started at one time.
                 ctx.me = ctx.me.with_epoch(*least);
@@ -293,6 +356,14 @@ impl Joiner {
                     return Some(Termination::Refused(refusal.clone()));
                 }
                 self.request(ctx, from);
+            }
+            // Asked again soon, after the others.
+            Refusal::Unanswered => {
+                self.asked = None;
+                if self.contact_points.contains(&from.endpoint()) {
+                    self.unreached_by.insert(from.endpoint());
+                    self.unreached_since = ctx.mono();
+                }
             }
             // Asked again soon.
             _ => self.asked = None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use membership_core::{FoundingId, MonoTime, Now, SiloAddress};
 
+use super::admission::Admission;
 use super::context::{Ctx, Timer};
 use super::gossiper;
 use super::heartbeat::Heartbeats;
@@ -27,6 +28,7 @@ const LEAST_PAUSE: Duration = Duration::from_secs(1);
 pub struct Protocol {
     pub(super) ctx: Ctx,
     pub(super) joiner: Joiner,
+    pub(super) admission: Admission,
     pub(super) heartbeats: Heartbeats,
     pub(super) observer: Observer,
     leading: Leading,
@@ -44,6 +46,7 @@ impl Protocol {
         Self {
             ctx: Ctx::new(setup),
             joiner: Joiner::default(),
+            admission: Admission::default(),
             heartbeats: Heartbeats::default(),
             observer: Observer::default(),
             leading: Leading::default(),
@@ -175,6 +178,7 @@ impl Protocol {
         let ctx = &mut self.ctx;
         match timer {
             Timer::Join => self.joiner.look(ctx),
+            Timer::Proof => self.admission.look(ctx),
             Timer::Gossip => gossiper::round(ctx, false),
             Timer::FastGossip => gossiper::round(ctx, true),
             Timer::Heartbeat => {

@@ -122,6 +122,13 @@ pub enum Refusal {
     OlderIncarnation,
     /// The asked process is itself on its way out, or in no cluster.
     NotMember,
+    /// Another process answers at the address that the joiner advertises.
+    OtherProcess {
+        /// Who it says it is.
+        process: SiloAddress,
+    },
+    /// The sender asked at the address that the joiner advertises, and nobody answered.
+    Unanswered,
 }
 
 impl fmt::Display for Refusal {
@@ -142,6 +149,13 @@ impl fmt::Display for Refusal {
                 f.write_str("the older process at its endpoint must be removed first")
             }
             Self::NotMember => f.write_str("it is in no cluster, or leaves it"),
+            Self::OtherProcess { process } => write!(
+                f,
+                "the advertised address leads to another process, {process}: stop that one, or advertise another address"
+            ),
+            Self::Unanswered => f.write_str(
+                "nobody answers at the advertised address: check that address, and the firewalls on the way to it",
+            ),
         }
     }
 }
@@ -296,6 +310,18 @@ pub enum Message {
         /// What it waits for.
         waiting: Waiting,
     },
+    /// Asks whoever is at an endpoint who it is, over a new connection. It changes nothing.
+    Identify {
+        /// Random; returned in the answer.
+        nonce: u64,
+    },
+    /// The answer to [`Message::Identify`], on its connection. Who it is is in the header.
+    Identity {
+        /// The nonce of the question.
+        nonce: u64,
+        /// What the sender publishes about itself.
+        profile: Arc<Profile>,
+    },
 }
 
 impl Message {
@@ -329,6 +355,8 @@ impl Message {
             Self::Inspect { .. } => "inspect",
             Self::Inspected { .. } => "inspected",
             Self::Waiting { .. } => "waiting",
+            Self::Identify { .. } => "identify",
+            Self::Identity { .. } => "identity",
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `io`, `message`, `codec` | inputs and effects; messages; messages as bytes |
+//! | `io`, `message`, `codec`, `packed` | inputs and effects; messages; messages and states as bytes |
 //! | `machine`, `receive` | [`Protocol`]: takes an input, fires due timers; checks of messages |
 //! | `context` | shared state |
 //! | `joiner`, `admission` | the way into a cluster, from both sides |

@@ -1,4 +1,4 @@
-//! A state as bytes, deflated where that makes it smaller.
+//! States and deltas as bytes, deflated where that makes them smaller.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use super::machine::Protocol;
 use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::{admission, gossiper, resolver};
 use crate::Spreading;
-use crate::state::{Base, MemberStatus};
+use crate::state::{Base, MemberStatus, Profile};
 
 impl Protocol {
     pub(super) fn receive(
@@ -35,6 +35,14 @@ impl Protocol {
             self.joiner.on_mistaken(ctx, header, &to);
             return;
         }
+        if header.instance == ctx.instance {
+            // Its own question to an endpoint, which leads to itself.
+            if let Message::Identify { nonce } = **body {
+                let profile = Arc::clone(&ctx.profile);
+                self.identified(link, header, nonce, &profile);
+            }
+            return;
+        }
         if header.from == ctx.me {
             return;
         }
@@ -48,8 +56,8 @@ impl Protocol {
         let (ctx, joiner, from) = (&mut self.ctx, &mut self.joiner, header.from);
         match body {
             Message::InitJoin { settings } => admission::on_init_join(ctx, link, header, settings),
-            Message::Join { profile, settings } => {
-                admission::on_join(ctx, link, header, profile, settings);
+            Message::Join { settings, .. } => {
+                self.admission.on_join(ctx, link, header, settings);
             }
             Message::InitJoinAck { established } => joiner.on_ack(ctx, header, *established),
             Message::InitJoinNack => joiner.on_nack(ctx, from.endpoint()),
@@ -72,9 +80,28 @@ impl Protocol {
                 ctx.reply(link, from, answer);
             }
             Message::Inspected { .. } => {}
+            Message::Identify { nonce } => {
+                let (nonce, profile) = (*nonce, Arc::clone(&ctx.profile));
+                ctx.reply(link, from, Message::Identity { nonce, profile });
+            }
+            Message::Identity { nonce, profile } => {
+                self.identified(link, header, *nonce, profile);
+            }
             _ => return false,
         }
         true
+    }
+
+    /// The process at an endpoint says who it is.
+    fn identified(&mut self, link: LinkId, header: &Header, nonce: u64, profile: &Arc<Profile>) {
+        let ctx = &mut self.ctx;
+        if self.joiner.asked_itself(nonce) {
+            let end = self.joiner.on_own_address(ctx, header);
+            self.stop_if(end);
+        } else {
+            self.admission
+                .on_identity(ctx, link, header, nonce, profile);
+        }
     }
 
     /// Messages between contact points that are in no cluster.

@@ -2,6 +2,7 @@
 //! and campaigns of random faults under the checkers G1 to G17.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod addresses;
 mod arbiter;
 mod basics;
 mod beginnings;

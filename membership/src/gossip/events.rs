@@ -56,7 +56,8 @@ pub enum EventKind {
     /// A member did not take this process in. It goes on trying, unless it ends with
     /// [`Termination::Refused`].
     NotTakenIn {
-        /// The member.
+        /// The member; this process itself, if its own address is a contact point and nobody answers
+        /// there.
         by: SiloAddress,
         /// Why.
         reason: Refusal,

@@ -1,0 +1,211 @@
+//! Processes that advertise the address of another one, or one at which nobody answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use membership_core::ClusterName;
+use membership_core::protocol::{LinkId, PeerIdentity};
+use membership_gossip::protocol::{Command, Header, Input, Message, Notice, Refusal, Termination};
+use membership_gossip::{Config, Preset};
+
+use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
+
+fn presets() -> [Config; 2] {
+    [Preset::Lan, Preset::Akka].map(Config::preset)
+}
+
+/// How a process was refused for good, in words.
+fn refused(net: &Net, node: NodeId) -> String {
+    match &net.nodes[node].ended {
+        Some(Termination::Refused(why)) => why.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// How often a process was told that nobody answers at its address.
+fn silences(net: &Net, node: NodeId) -> usize {
+    let is_silence = |notice: &Notice| match notice {
+        Notice::NotTakenIn { reason, .. } => reason.to_string().contains("nobody answers"),
+        _ => false,
+    };
+    let notices = net.nodes[node].notices.iter();
+    notices.filter(|(_, notice)| is_silence(notice)).count()
+}
+
+#[test]
+fn who_advertises_the_address_of_a_member_is_refused_and_the_member_lives() {
+    for config in presets() {
+        for seed in 0..10 {
+            // The address of a contact point, and of another member.
+            for of in [1, 4] {
+                let mut net = Net::cluster(seed, 5, &config);
+                (net.loss, net.duplicates) = [(0.0, 0.0), (0.2, 0.2)][seed as usize % 2];
+                let wrong = net.start_elsewhere(9, of, &config);
+                net.join_all(&[wrong]);
+                net.run(secs(60));
+                net.heal();
+                net.run_until(secs(60), Net::is_agreed);
+                let case = format!("seed {seed}, the address of {of}");
+                let why = refused(&net, wrong);
+                assert!(why.contains("leads to another process"), "{case}: {why}");
+                assert_eq!(net.living(), [0, 1, 2, 3, 4], "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_contact_point_is_not_taken_for_oneself_when_another_process_is_there() {
+    for config in presets() {
+        let mut net = Net::new(3);
+        let right = net.start(0, &config);
+        net.join(right, vec![endpoint(0)]);
+        net.run_until(secs(20), Net::is_agreed);
+        let wrong = net.start_elsewhere(9, 0, &config);
+        net.join(wrong, vec![endpoint(0)]);
+        net.run(secs(20));
+        let why = refused(&net, wrong);
+        assert!(why.contains("leads to another process"), "{why}");
+        assert_eq!((net.living(), foundings(&net)), (vec![right], 1));
+        assert!(net.is_agreed());
+    }
+}
+
+#[test]
+fn who_cannot_reach_its_own_address_founds_nothing_and_says_so() {
+    for config in presets() {
+        let mut net = Net::new(3);
+        let wrong = net.start_elsewhere(9, 0, &config);
+        net.join(wrong, vec![endpoint(0)]);
+        net.run(secs(60));
+        assert_eq!(net.nodes[wrong].protocol.founding(), None);
+        assert!((3..=30).contains(&silences(&net, wrong)));
+        net.nodes[wrong].listens = endpoint(0);
+        net.run_until(secs(20), Net::is_agreed);
+    }
+}
+
+#[test]
+fn a_process_at_whose_address_nobody_answers_is_never_taken_in() {
+    for config in presets() {
+        let mut net = Net::cluster(3, 4, &config);
+        let wrong = net.start_elsewhere(9, 8, &config);
+        net.join_all(&[wrong]);
+        for _ in 0..60 {
+            net.run(secs(1));
+            assert!(net.view(0).converged());
+            assert_eq!(net.view(0).members().count(), 4);
+        }
+        assert!((3..=30).contains(&silences(&net, wrong)));
+        // Its address was put right.
+        net.nodes[wrong].listens = endpoint(8);
+        net.run_until(secs(30), Net::is_agreed);
+    }
+}
+
+/// What it sends arrives, and nothing that members send reaches it.
+#[test]
+fn a_joiner_that_nothing_reaches_is_taken_in_when_its_link_is_whole() {
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 4, &Config::default());
+        let joiner = net.start(4, &Config::default());
+        for at in 0..4 {
+            net.cut.insert((endpoint(at), endpoint(4)));
+        }
+        net.join_all(&[joiner]);
+        net.run(secs(30));
+        assert_eq!(net.view(0).members().count(), 4);
+        net.heal();
+        net.run_until(secs(30), Net::is_agreed);
+    }
+}
+
+/// A firewall may be on the way from one contact point only: others are asked before that one again.
+#[test]
+fn who_is_not_reached_by_one_contact_point_asks_the_others() {
+    let mut net = Net::cluster(3, 3, &Config::default());
+    let joiner = net.start(3, &Config::default());
+    net.split(&[joiner], &[0, 1, 2]);
+    net.join_all(&[joiner]);
+    net.run(secs(1));
+    let hears = |net: &mut Net, from: NodeId, body: Message| {
+        let cluster: ClusterName = "test".parse().unwrap();
+        let instance = net.view(0).member(&net.me(from)).unwrap().instance();
+        let mut header = Header::new(cluster.fingerprint(), net.me(from), instance);
+        header.to = Some(net.me(joiner));
+        net.log = Some(Vec::new());
+        net.input(
+            joiner,
+            Input::Message {
+                link: LinkId(from as u64),
+                peer: PeerIdentity::Proven(instance),
+                header,
+                body: Arc::new(body),
+                waited: Duration::ZERO,
+            },
+        );
+        let log = net.log.take().unwrap().into_iter();
+        let joins = log.filter(|(_, _, _, body)| body.name() == "join");
+        joins.map(|(_, _, to, _)| to).collect::<Vec<_>>()
+    };
+    let ack = || Message::InitJoinAck { established: true };
+    let unanswered = || Message::Refused(Refusal::Unanswered);
+    for asked in [0, 2] {
+        assert_eq!(hears(&mut net, asked, ack()), [endpoint(asked)]);
+        assert_eq!(hears(&mut net, asked, unanswered()), []);
+        net.run(secs(1));
+        assert_eq!(hears(&mut net, 0, ack()), []);
+    }
+    assert_eq!(hears(&mut net, 1, ack()), [endpoint(1)]);
+    // Where no other one answers, it is asked again.
+    assert_eq!(hears(&mut net, 1, unanswered()), []);
+    net.run(secs(4));
+    assert_eq!(hears(&mut net, 0, ack()), [endpoint(0)]);
+}
+
+/// A restart is proven before the older process is superseded, also while messages are lost and come
+/// twice.
+#[test]
+fn a_restart_takes_over_its_address() {
+    for config in presets() {
+        for seed in 0..10 {
+            let mut net = Net::cluster(seed, 5, &config);
+            (net.loss, net.duplicates) = (0.2, 0.2);
+            let old = net.me(4);
+            net.kill(4);
+            let new = net.start(4, &config);
+            net.join_all(&[new]);
+            net.run(secs(60));
+            net.heal();
+            if config.supersede_at_once {
+                net.run_until(secs(60), Net::is_agreed);
+            } else {
+                let member = old;
+                net.command(0, Command::Down { member });
+                net.run_until(secs(90), Net::is_agreed);
+            }
+            assert!(net.view(0).member(&old).is_none(), "seed {seed}");
+        }
+    }
+}
+
+/// A join takes one question and one answer more, and no time that a person sees.
+#[test]
+fn the_proof_of_an_address_is_cheap() {
+    let mut net = Net::cluster(3, 20, &Config::default());
+    net.log = Some(Vec::new());
+    let joiner = net.start(20, &Config::default());
+    net.join_all(&[joiner]);
+    let took = net.run_until(secs(5), |net| {
+        net.nodes[joiner].protocol.founding().is_some()
+    });
+    assert!(took <= Duration::from_millis(250), "{took:?}");
+    net.run(secs(10));
+    let log = net.log.take().unwrap();
+    let count = |name| {
+        log.iter()
+            .filter(|(_, _, _, body)| body.name() == name)
+            .count()
+    };
+    assert_eq!((count("identify"), count("identity")), (1, 1));
+}
