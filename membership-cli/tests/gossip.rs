@@ -10,6 +10,8 @@
 
 mod support;
 
+#[path = "gossip/addresses.rs"]
+mod addresses;
 #[path = "gossip/arguments.rs"]
 mod arguments;
 #[path = "gossip/told.rs"]
