@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use membership_core::ClusterName;
 use membership_core::protocol::{LinkId, PeerIdentity};
+use membership_core::{ClusterName, InstanceId, SiloInfo};
 use membership_gossip::protocol::{Command, Header, Input, Message, Notice, Refusal, Termination};
+use membership_gossip::state::Profile;
 use membership_gossip::{Config, Preset};
 
 use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
@@ -52,6 +53,37 @@ fn who_advertises_the_address_of_a_member_is_refused_and_the_member_lives() {
             }
         }
     }
+}
+
+/// The member that is asked has that address itself: it asks there, and meets itself.
+#[test]
+fn who_asks_the_member_whose_address_it_advertises_is_refused_too() {
+    let mut net = Net::cluster(3, 3, &Config::default());
+    let wrong = net.start_elsewhere(9, 0, &Config::default());
+    net.join(wrong, vec![endpoint(7)]);
+    net.run(secs(1));
+    let cluster: ClusterName = "test".parse().unwrap();
+    let instance = InstanceId::new(9);
+    let header = Header::new(cluster.fingerprint(), net.me(wrong), instance);
+    let profile = Arc::new(Profile::new(SiloInfo::named("wrong")));
+    let settings = Config::default().shared();
+    net.input(
+        0,
+        Input::Message {
+            link: LinkId(wrong as u64),
+            peer: PeerIdentity::Proven(instance),
+            header,
+            body: Arc::new(Message::Join { profile, settings }),
+            waited: Duration::ZERO,
+        },
+    );
+    net.run(secs(1));
+    let (by, process) = (net.me(0), net.me(0));
+    let reason = Refusal::OtherProcess { process };
+    let notices = &net.nodes[wrong].notices;
+    let told: Vec<_> = notices.iter().map(|(_, notice)| notice.clone()).collect();
+    assert_eq!(told, [Notice::NotTakenIn { by, reason }]);
+    assert_eq!(net.view(0).members().count(), 3);
 }
 
 #[test]
