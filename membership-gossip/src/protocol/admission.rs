@@ -174,7 +174,8 @@ fn check(ctx: &Ctx, header: &Header, settings: Option<&Settings>) -> Result<Stan
     if header.founding.is_some() && header.founding != ctx.founding {
         return Err(Refusal::OtherFounding);
     }
-    if let Some((name, value, yours)) = settings.and_then(|theirs| ctx.config.disagreement(theirs)) {
+    if let Some((name, value, yours)) = settings.and_then(|theirs| ctx.config.disagreement(theirs))
+    {
         return Err(Refusal::Settings { name, value, yours });
     }
     let (joiner, state) = (header.from, ctx.gossip.state());
