@@ -139,3 +139,30 @@ fn a_split_at_the_moment_of_the_beginning_leaves_one_side() {
         );
     }
 }
+
+/// A member that leaves before anybody is up does not begin for all others: those that join have not seen
+/// its state, and another leader may begin with fewer of them.
+#[test]
+fn who_leaves_before_anybody_is_up_begins_nothing() {
+    let has_begun = |net: &Net| net.view(4).members().any(|m| m.up_number().is_some());
+    let mut left = 0;
+    for seed in 0..20 {
+        let mut net = Net::new(seed);
+        let config = Config::default();
+        let nodes: Vec<_> = (0..5).map(|at| net.start(at, &config)).collect();
+        net.join_all(&nodes);
+        let knows_all = |net: &Net| net.view(4).members().count() == 5;
+        while !knows_all(&net) {
+            net.run(Duration::from_millis(1));
+        }
+        if has_begun(&net) {
+            continue;
+        }
+        left += 1;
+        net.split(&[4], &[0, 1, 2, 3]);
+        net.command(4, Command::Leave);
+        net.run(secs(8));
+        assert!(!has_begun(&net), "seed {seed}\n{}", net.describe());
+    }
+    assert!(left >= 10, "{left}");
+}
