@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use membership_core::{FoundingId, MonoTime, SiloAddress};
 
-use super::admission::PROOF_TIME;
 use super::context::{Ctx, Timer};
 use super::founder::{Founder, majority};
 use super::io::{Notice, Termination};
 use super::message::{Header, Message, Refusal};
+use super::own_address::OwnAddress;
 use crate::Founding;
 use crate::state::Gossip;
 
@@ -39,12 +39,7 @@ pub(crate) struct Joiner {
     unreached_since: MonoTime,
     /// When the next proposal may be made.
     next_proposal: MonoTime,
-    /// The nonce of its question to its own address, where that is a contact point.
-    own_nonce: Option<u64>,
-    /// Since when that question has no answer.
-    own_since: MonoTime,
-    /// Whether its own address leads to this process.
-    meets_itself: bool,
+    own_address: OwnAddress,
     pub(crate) founder: Founder,
 }
 
@@ -73,7 +68,7 @@ impl Joiner {
         if self.contact_points.is_empty() && !ctx.is_member() {
             self.contact_points = contact_points;
             self.began = ctx.mono();
-            self.own_since = ctx.mono();
+            self.own_address.start(ctx);
             self.start_over(ctx);
         }
     }
@@ -127,7 +122,9 @@ impl Joiner {
         }
         if self.asked.is_none() {
             self.ask(ctx);
-            self.ask_itself(ctx);
+            if self.contact_points.contains(&ctx.me.endpoint()) {
+                self.own_address.ask(ctx);
+            }
             if let Some(founding) = self.found_if_due(ctx) {
                 self.found(ctx, founding);
             }
@@ -168,24 +165,8 @@ impl Joiner {
         }
     }
 
-    /// Asks whoever is at its own address, where that is a contact point: another process may be
-    /// there, and have a cluster.
-    fn ask_itself(&mut self, ctx: &mut Ctx) {
-        let (me, now) = (ctx.me.endpoint(), ctx.mono());
-        if self.meets_itself || !self.contact_points.contains(&me) {
-            return;
-        }
-        if now.since(self.own_since) >= PROOF_TIME {
-            self.own_since = now;
-            let (by, reason) = (ctx.me, Refusal::Unanswered);
-            ctx.tell(Notice::NotTakenIn { by, reason });
-        }
-        let nonce = *self.own_nonce.get_or_insert_with(|| ctx.random());
-        ctx.send_afresh(me, Message::Identify { nonce });
-    }
-
     pub(crate) fn asked_itself(&self, nonce: u64) -> bool {
-        self.own_nonce == Some(nonce)
+        self.own_address.asked(nonce)
     }
 
     /// Who is at its own address: this process, or the end of its attempts.
@@ -195,7 +176,7 @@ impl Joiner {
             let refusal = Refusal::OtherProcess { process };
             return (!ctx.is_member()).then_some(Termination::Refused(refusal));
         }
-        if !std::mem::replace(&mut self.meets_itself, true)
+        if self.own_address.met()
             && !ctx.is_member()
             && self.asked.is_none()
             && let Some(founding) = self.found_if_due(ctx)
@@ -208,7 +189,7 @@ impl Joiner {
     fn found_if_due(&mut self, ctx: &mut Ctx) -> Option<FoundingId> {
         let me = ctx.me.endpoint();
         let place = self.contact_points.iter().position(|point| *point == me)?;
-        if !self.meets_itself {
+        if !self.own_address.leads_here() {
             return None;
         }
         let (now, timeout) = (ctx.mono(), ctx.config.seed_node_timeout);

@@ -5,7 +5,7 @@
 //! | `io`, `message`, `codec`, `packed` | inputs and effects; messages; messages and states as bytes |
 //! | `machine`, `receive` | [`Protocol`]: takes an input, fires due timers; checks of messages |
 //! | `context` | shared state |
-//! | `joiner`, `admission` | the way into a cluster, from both sides |
+//! | `joiner`, `own_address`, `admission` | the way into a cluster, from both sides |
 //! | `founder` | a founding on which a majority of the contact points agrees |
 //! | `gossiper` | rounds of gossip: statuses, deltas, states |
 //! | `heartbeat`, `ring`, `phi` | heartbeats, whom to watch, how much to doubt |
@@ -29,6 +29,7 @@ mod leaver;
 mod machine;
 mod message;
 mod observer;
+mod own_address;
 mod packed;
 mod phi;
 mod receive;
