@@ -277,6 +277,8 @@ fn a_member_that_is_killed_and_started_again_replaces_itself() {
 
 #[cfg(target_os = "linux")]
 mod split {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     /// Network namespaces of five members at one bridge, which is in a namespace of its own.
@@ -284,7 +286,10 @@ mod split {
 
     impl Machines {
         fn new(count: u8) -> Self {
-            let all = Self(format!("gossip{}", std::process::id()));
+            static MADE: AtomicU32 = AtomicU32::new(0);
+            let made = MADE.fetch_add(1, Ordering::Relaxed);
+            // Two tests of one process may run at the same time.
+            let all = Self(format!("g{}-{made}", std::process::id()));
             let hub = all.name(0);
             all.ip(&["netns", "add", &hub]);
             all.ip(&["-n", &hub, "link", "add", "br0", "type", "bridge"]);
