@@ -60,17 +60,15 @@ impl Scope {
 
     /// What keeps the members of this data centre from agreeing on a state.
     ///
-    /// Every member that is up or leaving must have seen it, unless its end is confirmed; if nobody was
-    /// up yet, every member that is joining, of whatever data centre: one that leaves before it was up
-    /// does not speak for those. And whoever is flagged
-    /// must be down or exiting. A member does not wait for flags about itself.
+    /// Every member that is up or leaving must have seen it, unless its end is confirmed; if none
+    /// [serves](Member::serves) yet, every member that is joining, of whatever data centre. And whoever
+    /// is flagged must be down or exiting. A member does not wait for flags about itself.
     #[must_use]
     pub fn blocking(&self, gossip: &Gossip) -> Blocking {
         let state = gossip.state();
         let members = state.members();
         let settled = |m: &Member| m.status().counts_for_convergence();
-        let was_up = |m: &Member| settled(m) && m.up_number().is_some();
-        let begun = members.iter().any(|m| self.is_mine(m) && was_up(m));
+        let begun = members.iter().any(|m| self.is_mine(m) && m.serves());
         let must_see = |m: &Member| {
             if begun {
                 self.is_mine(m) && settled(m)

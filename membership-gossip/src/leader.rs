@@ -14,7 +14,8 @@ use crate::state::{Edit, Member, MemberStatus, State, Unreachable};
 impl Scope {
     /// The leader of this data centre as the judging member sees it: the first by address of those
     /// that are up or leaving and not flagged; if there is none, the first of the weakly up, then of
-    /// the joining (and of those that leave before they were up), then of the exiting. The judging member counts itself as reachable.
+    /// the joining (and of those that leave before they were up), then of the exiting. The judging
+    /// member counts itself as reachable.
     #[must_use]
     pub fn leader(&self, state: &State) -> Option<SiloAddress> {
         self.leader_among(state, &self.unreachable(state), |_| true)
@@ -39,10 +40,9 @@ impl Scope {
         };
         // Members are in order of address, and `min_by_key` takes the first.
         let rank = |m: &Member| match m.status() {
-            MemberStatus::Up => Some(0),
-            MemberStatus::Leaving if m.up_number().is_some() => Some(0),
+            _ if m.serves() => Some(0),
             MemberStatus::WeaklyUp => Some(1),
-            MemberStatus::Joining | MemberStatus::Leaving => Some(2),
+            MemberStatus::Joining | MemberStatus::Up | MemberStatus::Leaving => Some(2),
             MemberStatus::Exiting => Some(3),
             MemberStatus::Down | MemberStatus::Removed => None,
         };

@@ -68,7 +68,7 @@ impl Claim {
     fn has_begun(&self) -> bool {
         let side = self.side();
         let mut members = self.state.members().iter();
-        members.any(|m| m.status().counts_for_convergence() && side.contains(&m.address()))
+        members.any(|m| m.serves() && side.contains(&m.address()))
     }
 
     /// The members that go on if the claim is granted.

@@ -187,6 +187,13 @@ impl Member {
         self.up_number
     }
 
+    /// Whether it is in service, or leaves it. One that leaves before it was up never was: it begins no
+    /// cluster, leads none that has not begun, and says nothing for one at the arbiter.
+    #[must_use]
+    pub const fn serves(&self) -> bool {
+        self.status.counts_for_convergence() && self.up_number.is_some()
+    }
+
     /// The change that wrote this value.
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
