@@ -2,7 +2,7 @@
 //!
 //! A session that lost its servers looks for them with growing pauses. Here the next request opens
 //! a new session instead, so that it is answered as soon as a server is back. A read whose
-//! connection broke is sent once more, and a read that collided with commits again until the
+//! connection broke is sent twice more, and a read that collided with commits again until the
 //! deadline. A write that was sent is never sent again, except a heartbeat (`heartbeat.rs`).
 
 use std::future::Future;
@@ -37,6 +37,10 @@ pub(crate) const LIMITS: TableLimits = TableLimits::new(500, 64 << 10, 2 << 20, 
 /// The longest pause in milliseconds before a read is sent again. It is random, so that requests
 /// that collided do not collide again.
 const MAX_PAUSE: u64 = 100;
+
+/// How often a request is sent, each time over a connection that breaks, before its caller is told:
+/// to a node that breaks it, to another one of the same session, and in a session of its own.
+const MAX_BROKEN: u32 = 3;
 
 /// The connection to one cluster's partition.
 pub(crate) struct Client {
@@ -178,7 +182,7 @@ impl Client {
     where
         F: Future<Output = Result<T, ExecutionError>>,
     {
-        let mut again = true;
+        let mut broken = 0;
         loop {
             let connection = self.connection(deadline).await.map_err(Failed::certain)?;
             let begun = Instant::now();
@@ -208,11 +212,13 @@ impl Client {
                     continue;
                 }
             } else {
-                if !self.has_others(&connection) {
+                broken += 1;
+                // Nodes count as connected for a moment after their connections broke. The second
+                // one that fails says that the session lost them all.
+                if broken > 1 || !self.has_others(&connection) {
                     self.give_up(&connection);
                 }
-                if again && (failed.doubt == Doubt::None || !writes) {
-                    again = false;
+                if broken < MAX_BROKEN && (failed.doubt == Doubt::None || !writes) {
                     continue;
                 }
             }
