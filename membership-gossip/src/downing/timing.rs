@@ -7,7 +7,7 @@ use membership_core::{MonoTime, SiloAddress};
 
 use super::{Downing, is_lease};
 use crate::convergence::Scope;
-use crate::state::{Gossip, MemberStatus, Version};
+use crate::state::{Gossip, Member, MemberStatus, Version};
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Due {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Watched {
     flags: Vec<(SiloAddress, SiloAddress)>,
-    /// The flags about members that no strategy counts: those that join.
+    /// The flags about members that no strategy counts: those that join, or leave before they were up.
     joining: Vec<(SiloAddress, SiloAddress)>,
     steps: BTreeMap<SiloAddress, MemberStatus>,
 }
@@ -120,7 +120,8 @@ impl Timing {
     }
 }
 
-/// Joining, weakly up, leaving and removed members do not make it wait.
+/// Joining, weakly up, leaving and removed members do not make it wait, nor one that leaves before it was
+/// up: a process that is started and stopped again and again would make it wait for ever.
 fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
     let state = gossip.state();
     let blocks = |address: &SiloAddress| {
@@ -130,7 +131,7 @@ fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
     let unreachable = scope.unreachable(state);
     let counts = |address: &SiloAddress| {
         let member = state.member(address);
-        downing.every_flag_counts || member.is_some_and(|m| m.status().counts_for_convergence())
+        downing.every_flag_counts || member.is_some_and(Member::serves)
     };
     let (flags, joining) = unreachable
         .iter()
@@ -148,7 +149,7 @@ fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
     let members = state.members().iter().filter(|m| scope.is_mine(m));
     let steps = members.filter_map(|m| {
         let step = match m.status() {
-            MemberStatus::Up | MemberStatus::Leaving => MemberStatus::Up,
+            _ if m.serves() => MemberStatus::Up,
             MemberStatus::Exiting => MemberStatus::Exiting,
             MemberStatus::Down => MemberStatus::Down,
             _ => return None,

@@ -9,6 +9,7 @@ mod beginnings;
 mod campaign;
 mod departures;
 mod net;
+mod never_up;
 mod planted;
 mod restarts;
 mod slow;

@@ -1,0 +1,94 @@
+//! Members that leave before they were up: for a resolver they are like those that join.
+
+use std::time::Duration;
+
+use membership_gossip::Config;
+use membership_gossip::downing::{Downing, Strategy};
+use membership_gossip::protocol::Command;
+use membership_gossip::state::MemberStatus;
+
+use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
+
+fn strategies() -> [Strategy; 4] {
+    let (role, down_if_alone) = (None, true);
+    [
+        Strategy::KeepMajority { role: None },
+        Strategy::KeepOldest {
+            down_if_alone,
+            role,
+        },
+        Strategy::StaticQuorum {
+            size: 3,
+            role: None,
+        },
+        Strategy::lease_majority(),
+    ]
+}
+
+/// Five members.
+fn cluster(seed: u64, strategy: &Strategy) -> (Net, Config) {
+    let mut config = Config::default();
+    config.downing = Downing::new(strategy.clone());
+    let mut net = Net::cluster(seed, 5, &config);
+    net.grants = Some(Default::default());
+    (net, config)
+}
+
+/// For some time a process is started at an endpoint, leaves, and is started again.
+fn come_and_go(net: &mut Net, config: &Config, time: Duration, stays: u64, away: u64) {
+    let end = net.now + time;
+    while net.now < end {
+        let node = net.start(5, config);
+        net.join_all(&[node]);
+        net.run(secs(stays));
+        net.command(node, Command::Leave);
+        net.run(secs(away));
+        net.kill(node);
+    }
+}
+
+fn lives(net: &Net, nodes: &[NodeId]) -> bool {
+    nodes.iter().any(|node| net.nodes[*node].lives())
+}
+
+/// Nobody is moved up during a split, so who comes and goes is never up: both sides decide in time.
+#[test]
+fn a_process_that_is_started_and_stopped_in_a_split_leaves_one_side() {
+    for strategy in strategies() {
+        for seed in 0..13 {
+            for (stays, away) in [(3, 3), (6, 6), (2, 10), (12, 4)] {
+                let (mut net, config) = cluster(seed, &strategy);
+                let (left, right) = ([0, 1], [2, 3, 4]);
+                net.split(&left, &right);
+                // It is at one of both sides.
+                let cut = if seed % 2 == 0 { &right[..] } else { &left[..] };
+                for other in cut.iter().map(|n| endpoint(*n)) {
+                    net.cut.extend([(endpoint(5), other), (other, endpoint(5))]);
+                }
+                come_and_go(&mut net, &config, secs(120), stays, away);
+                let (left, right) = (lives(&net, &left), lives(&net, &right));
+                let case = format!("{strategy:?}, seed {seed}, {stays} s, {away} s away");
+                assert!(left != right, "{case}: {left} {right}\n{}", net.describe());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_has_crashed_is_downed_while_a_process_is_started_and_stopped() {
+    for strategy in strategies() {
+        for seed in 0..13 {
+            for (stays, away) in [(3, 3), (6, 6), (2, 10), (12, 4)] {
+                let (mut net, config) = cluster(seed, &strategy);
+                net.kill(4);
+                come_and_go(&mut net, &config, secs(75), stays, away);
+                let case = format!("{strategy:?}, seed {seed}, {stays} s, {away} s away");
+                let is_gone = net.status(0, 4) >= Some(MemberStatus::Down);
+                assert!(is_gone, "{case}\n{}", net.describe());
+                net.run(secs(60));
+                assert_eq!(net.living(), [0, 1, 2, 3], "{case}");
+                assert!(net.is_agreed(), "{case}\n{}", net.describe());
+            }
+        }
+    }
+}
