@@ -99,16 +99,16 @@ impl Situation {
         self
     }
 
-    /// Members that count: those up or leaving, of a role if one is given.
+    /// Members that count: those that [serve](Member::serves), of a role if one is given.
     pub(super) fn counted<'a>(
         &'a self,
         role: Option<&'a str>,
     ) -> impl Iterator<Item = &'a Arc<Member>> + Clone {
-        self.with_status(role, |m| m.status().counts_for_convergence())
+        self.with_status(role, Member::serves)
     }
 
     /// Members that count if a change that is under way comes first: on this side those that leave
-    /// are gone, on the other one those that join are up.
+    /// are gone, on the other one those that join are up, and so is one that leaves before it was up here.
     pub(super) fn after_changes<'a>(
         &'a self,
         role: Option<&'a str>,
@@ -116,9 +116,8 @@ impl Situation {
     ) -> impl Iterator<Item = &'a Arc<Member>> + Clone {
         self.with_status(role, move |m| match m.status() {
             MemberStatus::Up => true,
-            MemberStatus::Leaving => !self.reaches(m),
-            MemberStatus::Joining | MemberStatus::WeaklyUp => joiners && !self.reaches(m),
-            _ => false,
+            MemberStatus::Leaving if m.serves() => !self.reaches(m),
+            _ => joiners && m.status().is_present() && !self.reaches(m),
         })
     }
 

@@ -92,3 +92,49 @@ fn who_has_crashed_is_downed_while_a_process_is_started_and_stopped() {
         }
     }
 }
+
+/// Somebody crashes, and one process more than the quorum allows is started and stopped.
+#[test]
+fn who_leaves_before_it_is_up_is_not_one_too_many_for_a_quorum() {
+    let [_, _, quorum, _] = strategies();
+    for seed in 0..50 {
+        let (mut net, config) = cluster(seed, &quorum);
+        net.kill(4);
+        net.run(secs(8));
+        let node = net.start(5, &config);
+        net.join_all(&[node]);
+        net.run(secs(4));
+        net.command(node, Command::Leave);
+        net.run(secs(100));
+        assert_eq!(
+            net.living(),
+            [0, 1, 2, 3],
+            "seed {seed}\n{}",
+            net.describe()
+        );
+    }
+}
+
+/// Two processes join the smaller side and leave it. The larger one asks the arbiter first.
+#[test]
+fn those_who_leave_before_they_are_up_do_not_ask_first() {
+    let [.., lease] = strategies();
+    for seed in 0..50 {
+        let (mut net, config) = cluster(seed, &lease);
+        net.hold_exit = true;
+        net.split(&[0, 1], &[2, 3, 4]);
+        let joins = [5, 6].map(|at| net.start(at, &config));
+        for other in [2, 3, 4].map(endpoint) {
+            for joins in [5, 6].map(endpoint) {
+                net.cut.extend([(joins, other), (other, joins)]);
+            }
+        }
+        net.join_all(&joins);
+        net.run(secs(2));
+        joins
+            .iter()
+            .for_each(|node| net.command(*node, Command::Leave));
+        net.run(secs(60));
+        assert_eq!(net.living(), [2, 3, 4], "seed {seed}\n{}", net.describe());
+    }
+}

@@ -30,7 +30,7 @@ pub(crate) fn letter(address: &SiloAddress) -> char {
 }
 
 /// One member as text: its letter, then what is not usual: `j` joining, `w` weakly up, `l` leaving,
-/// `x` exiting, `d` down; `^` the oldest; `@` of the role `worker`.
+/// `x` exiting, `v` leaving before it was up, `d` down; `^` the oldest; `@` of the role `worker`.
 fn member(text: &str) -> Arc<Member> {
     let (name, marks) = text.split_at(1);
     let name = name.chars().next().unwrap();
@@ -49,6 +49,7 @@ fn member(text: &str) -> Arc<Member> {
         "j" => &[],
         "w" => &[WeaklyUp],
         "l" => &[Up, Leaving],
+        "v" => &[Leaving],
         "x" => &[Up, Leaving, Exiting],
         "d" => &[Up, Down],
         other => panic!("no mark: {other}"),

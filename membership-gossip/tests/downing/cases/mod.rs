@@ -77,6 +77,18 @@ fn static_quorum() -> usize {
             ),
             ("a leaving member counts", "a b cl | d e", UNREACHABLE, "de"),
             (
+                "one that leaves before it was up does not",
+                "a b cv | d e",
+                REACHABLE,
+                "abc",
+            ),
+            (
+                "and is not one too many",
+                "a b c | d e fv",
+                UNREACHABLE,
+                "def",
+            ),
+            (
                 "an exiting member does not count and is not downed",
                 "a b cx | d e",
                 REACHABLE,
@@ -203,6 +215,18 @@ fn keep_majority() -> usize {
                 "a bl cl | d e",
                 ALL,
                 "abcde",
+            ),
+            (
+                "leavers of this side that were never up do not make it larger",
+                "a bv cv | d e",
+                REACHABLE,
+                "abc",
+            ),
+            (
+                "those of the other side may be up there, as joiners may",
+                "a b c | d ev fv gv",
+                ALL,
+                "abcdefg",
             ),
             (
                 "one leaver of a large side changes nothing",

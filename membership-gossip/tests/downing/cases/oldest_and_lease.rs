@@ -75,6 +75,12 @@ pub(crate) fn keep_oldest() -> usize {
                 "ab",
             ),
             (
+                "the oldest is alone, with one that was never up",
+                "a bv | c d",
+                REACHABLE,
+                "ab",
+            ),
+            (
                 "one member and joiners of the other side",
                 "a b | c dj",
                 UNREACHABLE,
@@ -229,6 +235,11 @@ pub(crate) fn lease_majority() -> usize {
         ("the half with the lowest address does not", "a d | b c", 0),
         ("the other half waits", "b c | a d", 2),
         (
+            "those who were never up do not make a side larger",
+            "d e fv gv | a b c",
+            2,
+        ),
+        (
             "nobody waits if some are connected indirectly",
             "d* e | a b* c",
             0,
@@ -237,5 +248,5 @@ pub(crate) fn lease_majority() -> usize {
         let delay = lease_delay(&strategy, &situation(text));
         assert_eq!(delay.as_secs(), seconds, "{name}");
     }
-    cases.len() + 5
+    cases.len() + 6
 }
