@@ -219,7 +219,7 @@ impl GossipView {
     #[must_use]
     pub fn oldest(&self) -> Option<&Arc<Member>> {
         let mine = self.members().filter(|m| self.scope.is_mine(m));
-        let began = mine.filter(|m| m.status().counts_for_convergence());
+        let began = mine.filter(|m| m.serves());
         began.min_by(|a, b| a.age_order(b))
     }
 }

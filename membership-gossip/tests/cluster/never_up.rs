@@ -138,3 +138,19 @@ fn those_who_leave_before_they_are_up_do_not_ask_first() {
         assert_eq!(net.living(), [2, 3, 4], "seed {seed}\n{}", net.describe());
     }
 }
+
+/// The oldest member is the one that was up first: in a cluster that has not begun there is none.
+#[test]
+fn nobody_who_was_never_up_is_the_oldest() {
+    let mut net = Net::new(1);
+    let mut config = Config::default();
+    config.min_members = 4;
+    let nodes: Vec<_> = (0..3).map(|at| net.start(at, &config)).collect();
+    net.join_all(&nodes);
+    net.run(secs(20));
+    net.hold_exit = true;
+    net.command(2, Command::Leave);
+    net.run(Duration::from_millis(5));
+    assert_eq!(net.status(2, 2), Some(MemberStatus::Leaving));
+    assert_eq!(net.view(2).oldest(), None);
+}
