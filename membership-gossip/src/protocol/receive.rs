@@ -47,7 +47,7 @@ impl Protocol {
             return;
         }
         if !self.receive_from_anybody(link, header, body) && self.is_from_member(header) {
-            self.receive_from_member(header, body, waited);
+            self.receive_from_member((link, header), body, waited);
         }
     }
 
@@ -163,7 +163,12 @@ impl Protocol {
         }
     }
 
-    fn receive_from_member(&mut self, header: &Header, body: &Message, waited: Duration) {
+    fn receive_from_member(
+        &mut self,
+        (link, header): (LinkId, &Header),
+        body: &Message,
+        waited: Duration,
+    ) {
         let (ctx, from) = (&mut self.ctx, header.from);
         ctx.hears();
         // A member that sends whole states drops those of whom it does not know or reach.
@@ -171,7 +176,8 @@ impl Protocol {
             ctx.config.spreading == Spreading::States && (!ctx.knows(&from) || ctx.flags(&from));
         match body {
             Message::Heartbeat { nonce } => {
-                ctx.send(from, Message::HeartbeatReply { nonce: *nonce });
+                // On its connection: who cannot be dialled must not take all others for silent.
+                ctx.reply(link, from, Message::HeartbeatReply { nonce: *nonce });
             }
             Message::HeartbeatReply { .. } => {
                 self.heartbeats.answered(ctx.mono(), &from);

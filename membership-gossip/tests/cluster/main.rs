@@ -8,6 +8,7 @@ mod basics;
 mod beginnings;
 mod campaign;
 mod departures;
+mod liars;
 mod net;
 mod never_up;
 mod planted;

@@ -106,6 +106,9 @@ pub struct Net {
     pub delayed: (f64, Duration),
     /// Directed links that carry nothing, by endpoint.
     pub cut: BTreeSet<(SocketAddr, SocketAddr)>,
+    /// Who cannot dial whom, by endpoint: the address leads nowhere from there. Answers pass on the
+    /// connection by which the question came.
+    pub unroutable: BTreeSet<(SocketAddr, SocketAddr)>,
     /// Who has the lease, where there is a plain one.
     pub lease: Option<NodeId>,
     /// What an arbiter remembers, by founding; none: the lease is a plain one.
@@ -151,6 +154,7 @@ impl Net {
             duplicates: 0.0,
             delayed: (0.0, Duration::ZERO),
             cut: BTreeSet::new(),
+            unroutable: BTreeSet::new(),
             lease: None,
             grants: None,
             arbiter: (Duration::ZERO, Duration::from_millis(5)),
@@ -269,6 +273,7 @@ impl Net {
     /// Ends all faults of the network.
     pub fn heal(&mut self) {
         self.cut.clear();
+        self.unroutable.clear();
         self.loss = 0.0;
         self.duplicates = 0.0;
         self.delayed = (0.0, Duration::ZERO);

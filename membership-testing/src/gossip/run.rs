@@ -280,7 +280,9 @@ impl Net {
         } else {
             (header, body)
         };
-        let lost = self.cut.contains(&(self.nodes[from].listens, to))
+        let way = (self.nodes[from].listens, to);
+        let lost = self.cut.contains(&way)
+            || (only.is_none() && self.unroutable.contains(&way))
             || self.loses.is_some_and(|loses| loses(to, &body))
             || self.chance(self.loss);
         // The newest process at an endpoint has it.
