@@ -34,6 +34,10 @@ struct Proposal {
     accepting: bool,
 }
 
+/// By how many rounds a proposal may be ahead of those that are known. Each attempt is one round, so
+/// nobody gets so far; and who names the highest number of all must not keep others from founding.
+const MAX_LEAD: u64 = 1 << 32;
+
 /// How many of the contact points are a majority.
 pub(crate) const fn majority(contact_points: usize) -> usize {
     contact_points / 2 + 1
@@ -66,6 +70,12 @@ impl Founder {
         self.promised = Some(ballot);
         let accepted = self.accepted;
         self.on_promise(ctx, contact_points, me, ballot, accepted)
+    }
+
+    /// Whether a proposal has a number that none has that was made in turn.
+    pub(crate) fn is_too_far(&self, ballot: Ballot) -> bool {
+        let highest = self.promised.map_or(0, |promised| promised.round);
+        ballot.round.saturating_sub(highest) > MAX_LEAD
     }
 
     /// Another contact point proposes.

@@ -117,6 +117,13 @@ impl Protocol {
         let points = joiner.contact_points().to_vec();
         let (founder, endpoint) = (&mut joiner.founder, from.endpoint());
         let chosen = match body {
+            Message::Propose { ballot }
+            | Message::Accept { ballot, .. }
+            | Message::Outbid { ballot }
+                if founder.is_too_far(*ballot) =>
+            {
+                None
+            }
             Message::Propose { ballot } => {
                 founder.on_propose(ctx, from, *ballot);
                 None

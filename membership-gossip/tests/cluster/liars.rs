@@ -1,8 +1,28 @@
 //! Processes that say what is not so, by mistake or on purpose.
 
-use membership_gossip::Config;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
+use membership_core::protocol::{LinkId, PeerIdentity};
+use membership_core::{ClusterName, InstanceId, MAX_SAFE_INTEGER, SiloAddress};
+use membership_gossip::Config;
+use membership_gossip::protocol::{Ballot, Header, Input, Message};
+
+use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
+
+/// A process hears a message of one that says to be at this address.
+fn hears(net: &mut Net, node: NodeId, from: SiloAddress, body: Message) {
+    let cluster: ClusterName = "test".parse().unwrap();
+    let instance = InstanceId::new(u128::MAX);
+    let input = Input::Message {
+        link: LinkId(u64::MAX),
+        peer: PeerIdentity::Proven(instance),
+        header: Header::new(cluster.fingerprint(), from, instance),
+        body: Arc::new(body),
+        waited: Duration::ZERO,
+    };
+    net.input(node, input);
+}
 
 /// A process that advertises an address at which one contact point alone reaches it, as that of a
 /// container on the same machine. If a single member says that it does not reach it, nobody knows which
@@ -27,4 +47,48 @@ fn who_is_reached_by_one_member_alone_does_not_end_the_others() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A process whose list of contact points is another one, with itself in it.
+#[test]
+fn who_has_other_contact_points_founds_no_second_cluster() {
+    for seed in 0..40 {
+        for at in [0, 3] {
+            let mut net = Net::new(seed);
+            let all: Vec<NodeId> = (0..4).map(|n| net.start(n, &Config::default())).collect();
+            let others: Vec<_> = all.iter().copied().filter(|n| *n != at).collect();
+            let points: Vec<_> = others.iter().map(|n| endpoint(*n)).collect();
+            for node in &others {
+                net.join(*node, points.clone());
+            }
+            net.join(at, vec![endpoint(at), points[0], points[1]]);
+            // Each half has a majority of the contact points that are named there.
+            net.split(&[at, others[0]], &others[1..]);
+            net.run(secs(60));
+            net.heal();
+            net.run(secs(120));
+            let case = format!("seed {seed}, {at} has another list\n{}", net.describe());
+            assert_eq!((net.living(), foundings(&net)), (all, 1), "{case}");
+            assert!(net.is_agreed(), "{case}");
+        }
+    }
+}
+
+/// Proposals of a founding with a number that no other one exceeds, of a contact point and of others.
+#[test]
+fn a_proposal_with_a_huge_number_keeps_nobody_from_founding() {
+    for from in [2, 9] {
+        let mut net = Net::new(3);
+        let all: Vec<NodeId> = (0..3).map(|n| net.start(n, &Config::default())).collect();
+        net.join_all(&all);
+        net.run(secs(1));
+        let proposer = SiloAddress::at(endpoint(from), MAX_SAFE_INTEGER);
+        let round = u64::MAX;
+        let ballot = Ballot { round, proposer };
+        for node in all {
+            hears(&mut net, node, proposer, Message::Propose { ballot });
+            hears(&mut net, node, proposer, Message::Outbid { ballot });
+        }
+        net.run_until(secs(60), Net::is_agreed);
+    }
 }
