@@ -19,6 +19,9 @@ use crate::state::Gossip;
 /// Time between two questions to the contact points.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// By how much a refusal may raise the epoch: 278 years. The largest epoch has no successor.
+const MAX_LEAP: u64 = 1 << 43;
+
 /// How long a contact point listens before it founds: members announce their cluster every second.
 const LISTENING: Duration = Duration::from_millis(2_500);
 
@@ -330,7 +333,7 @@ impl Joiner {
             Refusal::Settings { .. } | Refusal::OtherProcess { .. } => {
                 return Some(Termination::Refused(refusal.clone()));
             }
-            Refusal::EpochTooLow { least } if *least > ctx.me.epoch() => {
+            Refusal::EpochTooLow { least } if is_later(ctx, *least) => {
                 // The clock went back, or two processes started at one time.
                 ctx.me = ctx.me.with_epoch(*least);
                 if ctx.me.epoch() != *least {
@@ -355,10 +358,9 @@ impl Joiner {
     /// The cluster that this process was taken into has begun without it, and has removed it: in what
     /// it knows nobody was ever up, itself included, so it starts over.
     fn on_left_behind(&mut self, ctx: &mut Ctx, least: u64) {
-        let later = ctx.me.with_epoch(least);
-        if !ctx.is_established() && later.epoch() > ctx.me.epoch() {
+        if !ctx.is_established() && is_later(ctx, least) {
             ctx.forget_cluster();
-            ctx.me = later;
+            ctx.me = ctx.me.with_epoch(least);
             self.start_over(ctx);
         }
     }
@@ -390,4 +392,9 @@ impl Joiner {
         super::machine::begin_membership(ctx);
         super::gossiper::begin(ctx, from);
     }
+}
+
+/// Whether a process may join with this epoch after its own.
+fn is_later(ctx: &Ctx, epoch: u64) -> bool {
+    (1..=MAX_LEAP).contains(&epoch.saturating_sub(ctx.me.epoch()))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use membership_core::protocol::{LinkId, PeerIdentity};
 use membership_core::{ClusterName, InstanceId, MAX_SAFE_INTEGER, SiloAddress};
 use membership_gossip::Config;
-use membership_gossip::protocol::{Ballot, Header, Input, Message};
+use membership_gossip::protocol::{Ballot, Header, Input, Message, Refusal};
 
 use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
 
@@ -91,4 +91,24 @@ fn a_proposal_with_a_huge_number_keeps_nobody_from_founding() {
         }
         net.run_until(secs(60), Net::is_agreed);
     }
+}
+
+/// A contact point, or who says so, names the largest epoch of all: nobody could follow it.
+#[test]
+fn a_refusal_with_a_huge_epoch_does_not_close_an_endpoint() {
+    let mut net = Net::cluster(3, 3, &Config::default());
+    let joiner = net.start(3, &Config::default());
+    net.split(&[joiner], &[0, 1, 2]);
+    net.join_all(&[joiner]);
+    net.run(secs(1));
+    let (by, least) = (net.me(0), MAX_SAFE_INTEGER);
+    let refusal = Refusal::EpochTooLow { least };
+    hears(&mut net, joiner, by, Message::Refused(refusal));
+    net.heal();
+    net.run_until(secs(60), Net::is_agreed);
+    net.kill(joiner);
+    let next = net.start(3, &Config::default());
+    net.join_all(&[next]);
+    net.run_until(secs(60), Net::is_agreed);
+    assert_eq!(net.living(), [0, 1, 2, next]);
 }
