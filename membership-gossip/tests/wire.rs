@@ -8,7 +8,7 @@ use membership_core::{FoundingId, InstanceId, SiloAddress, SiloInfo};
 use membership_gossip::protocol::{
     Ballot, DecodeError, Header, Message, Refusal, Waiting, decode, encode,
 };
-use membership_gossip::state::{Flag, Gossip, MemberStatus, Profile, State};
+use membership_gossip::state::{Flag, Gossip, MemberStatus, Profile, Seen, State};
 use proptest::prelude::*;
 
 fn address(i: u32) -> SiloAddress {
@@ -235,4 +235,30 @@ fn encoded() -> &'static [Vec<u8>] {
             .map(|message| encode(&header(), message).unwrap())
             .collect()
     })
+}
+
+/// Counters and flags of those who are no members and never were: nobody could ever forget them.
+#[test]
+fn nothing_is_kept_of_those_of_whom_nothing_is_known() {
+    let honest = cluster(5);
+    let mut state = State::clone(honest.state());
+    for i in 1_000..1_100 {
+        state.edit(address(i), |edit| {
+            edit.flag(&address(0), Some(Flag::Unreachable))
+        });
+    }
+    let lie = Gossip::new(state);
+    let delta = lie.state().delta_since(&honest.state().base()).unwrap();
+    let message = Message::State(Arc::new(lie));
+    let bytes = encode(&header(), &message).unwrap();
+    let (_, Message::State(read)) = decode(&bytes).unwrap() else {
+        panic!("another message");
+    };
+    let mut applied = honest.clone();
+    applied.apply(&delta, &Seen::default());
+    for state in [read.state(), applied.state()] {
+        assert_eq!(state.clock().len(), honest.state().clock().len());
+        let observers = state.reachability().observers().count();
+        assert_eq!(observers, honest.state().reachability().observers().count());
+    }
 }

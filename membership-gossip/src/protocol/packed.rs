@@ -61,7 +61,8 @@ impl Packed {
 
     pub(super) fn gossip(&self) -> Result<Arc<Gossip>, DecodeError> {
         let (state, bits): (WireState, Vec<u8>) = self.read()?;
-        let state = state.into_state().map_err(DecodeError::Invalid)?;
+        let mut state = state.into_state().map_err(DecodeError::Invalid)?;
+        state.forget_strangers(state.named());
         Ok(Arc::new(Gossip::with_seen(state, bits)))
     }
 }

@@ -80,6 +80,14 @@ impl State {
     pub fn apply(&mut self, delta: &Delta) -> bool {
         self.join(&delta.part, false)
     }
+
+    /// Those whose counters and flags it has, and who is flagged.
+    pub(crate) fn named(&self) -> Vec<SiloAddress> {
+        let origins = self.clock.iter().map(|(origin, _)| *origin);
+        let rows = self.reachability.observers();
+        let flags = rows.flat_map(|(o, rows)| rows.rows.keys().chain([o]).copied());
+        origins.chain(flags).collect()
+    }
 }
 
 impl Delta {

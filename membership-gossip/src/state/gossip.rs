@@ -124,7 +124,13 @@ impl Gossip {
     /// Applies a delta whose base this state has been, with those who have seen the state that it
     /// was made from.
     pub fn apply(&mut self, delta: &Delta, seen: &Seen) -> Merged {
-        let changed = self.version != delta.version && Arc::make_mut(&mut self.state).apply(delta);
+        let mut changed = self.version != delta.version;
+        if changed {
+            let state = Arc::make_mut(&mut self.state);
+            state.apply(delta);
+            state.forget_strangers(delta.part().named());
+            changed = state.version() != self.version;
+        }
         if changed {
             self.moved();
         }

@@ -131,6 +131,19 @@ impl State {
         self.forget_counters();
     }
 
+    /// Forgets counters and flags of those that are no members and are not gone: no state of this build
+    /// has any, and they would be kept for ever. For a whole state.
+    pub(crate) fn forget_strangers(&mut self, origins: impl IntoIterator<Item = SiloAddress>) {
+        let strangers = origins.into_iter().filter(|o| self.status(o).is_none());
+        let strangers: BTreeSet<_> = strangers.collect();
+        for stranger in &strangers {
+            self.clock.forget(stranger);
+        }
+        if !strangers.is_empty() {
+            self.reachability.retain(|one| strangers.contains(one));
+        }
+    }
+
     fn is_superseded(&self, address: &SiloAddress) -> bool {
         self.members
             .at(&address.endpoint())
