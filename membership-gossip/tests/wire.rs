@@ -237,6 +237,20 @@ fn encoded() -> &'static [Vec<u8>] {
     })
 }
 
+/// A reason is shown to people: it is no longer than settings are.
+#[test]
+fn a_refusal_has_no_long_text() {
+    for (length, is_good) in [(256, true), (257, false), (1 << 20, false)] {
+        let refusal = Refusal::Settings {
+            name: "founding".to_owned(),
+            value: "x".repeat(length),
+            yours: "y".to_owned(),
+        };
+        let bytes = encode(&header(), &Message::Refused(refusal)).unwrap();
+        assert_eq!(decode(&bytes).is_ok(), is_good, "{length}");
+    }
+}
+
 /// Counters and flags of those who are no members and never were: nobody could ever forget them.
 #[test]
 fn nothing_is_kept_of_those_of_whom_nothing_is_known() {

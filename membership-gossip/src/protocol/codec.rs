@@ -61,7 +61,7 @@ enum Body {
         settings: Settings,
     },
     Welcome(Packed),
-    Refused(Refusal),
+    Refused(#[serde(deserialize_with = "refusal")] Refusal),
     Propose(Ballot),
     Promise {
         ballot: Ballot,
@@ -140,6 +140,18 @@ fn settings<'de, D: Deserializer<'de>>(d: D) -> Result<Settings, D::Error> {
         return Err(serde::de::Error::custom("a setting longer than 256 bytes"));
     }
     Ok(all)
+}
+
+fn refusal<'de, D: Deserializer<'de>>(d: D) -> Result<Refusal, D::Error> {
+    let refusal = Refusal::deserialize(d)?;
+    if let Refusal::Settings { name, value, yours } = &refusal
+        && [name, value, yours]
+            .iter()
+            .any(|text| text.len() > MAX_SETTING_BYTES)
+    {
+        return Err(serde::de::Error::custom("a setting longer than 256 bytes"));
+    }
+    Ok(refusal)
 }
 
 fn pairs(clock: &VectorClock) -> Clock {
