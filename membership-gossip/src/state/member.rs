@@ -188,7 +188,8 @@ impl Member {
     }
 
     /// Whether it is in service, or leaves it. One that leaves before it was up never was: it begins no
-    /// cluster, leads none that has not begun, and says nothing for one at the arbiter.
+    /// cluster, leads none that has not begun, says nothing for one at the arbiter, and counts for no
+    /// side of a split.
     #[must_use]
     pub const fn serves(&self) -> bool {
         self.status.counts_for_convergence() && self.up_number.is_some()
