@@ -126,8 +126,9 @@ pub struct Config {
     /// `lan`: yes, as silos that use a table have it: members that die together do not share their
     /// watchers.
     pub many_rings: bool,
-    /// How many others are asked to reach a silent member before it is flagged. `akka`: 0. `lan`: 3,
-    /// so that one broken link flags nobody. Range 0 to 10.
+    /// How many others are asked to reach a silent member before it is flagged, and a process that
+    /// joins before it is admitted. `akka`: 0. `lan`: 3, so that one broken link flags nobody, and
+    /// nobody is admitted whom one member alone reaches. Range 0 to 10.
     pub relayed_heartbeats: u32,
     /// Whether a member doubts itself before others. One that was paused flags nobody until it has
     /// listened again; one that hears nobody says nothing about others until it does; one that takes

@@ -125,6 +125,15 @@ fn all() -> Vec<Message> {
         Message::Waiting { nonce: 1, waiting },
         Message::Refused(Refusal::OtherProcess { process: member }),
         Message::Refused(Refusal::Unanswered),
+        Message::Refused(Refusal::NotReached { by: 2, of: 4 }),
+        Message::Vouch {
+            joiner: member,
+            nonce: u64::MAX,
+        },
+        Message::Vouched {
+            nonce: u64::MAX,
+            reached: true,
+        },
         Message::Identify { nonce: u64::MAX },
         Message::Identity {
             nonce: u64::MAX,
@@ -148,7 +157,7 @@ fn every_message_arrives_as_it_was_sent() {
         longer.push(0);
         assert!(decode(&longer).is_err());
     }
-    assert_eq!(names.len(), 26, "every kind of message");
+    assert_eq!(names.len(), 28, "every kind of message");
 }
 
 /// An exchange is a status and, between members that agree, no answer.

@@ -2,7 +2,8 @@
 //!
 //! Whoever is not a member yet is asked who it is, over a new connection to the address that it
 //! advertises. Only the process that joins can answer that as itself: so an address that is wrong
-//! neither supersedes the member that has it, nor becomes one that nobody reaches.
+//! neither supersedes the member that has it, nor becomes one that nobody reaches. Then
+//! [others](super::voucher) are asked to do the same.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use membership_core::{InstanceId, MonoTime, SiloAddress};
 
 use super::context::{Ctx, Timer};
 use super::message::{Header, Message, Refusal, Settings};
+use super::voucher::{VOUCH_TIME, Votes};
 use crate::state::{Flag, MemberStatus, Profile};
 
 /// How long whoever is at an advertised address may take to answer.
@@ -39,6 +41,18 @@ struct Proof {
     nonce: u64,
     since: MonoTime,
     asked: MonoTime,
+    /// The joiner has answered, and others are asked whether they reach it.
+    vouching: Option<Vouching>,
+}
+
+#[derive(Debug)]
+struct Vouching {
+    header: Header,
+    profile: Arc<Profile>,
+    /// The connection by which the joiner answered.
+    link: LinkId,
+    since: MonoTime,
+    votes: Votes,
 }
 
 impl Admission {
@@ -76,21 +90,28 @@ impl Admission {
         }
         let nonce = ctx.random();
         ctx.send_afresh(joiner.endpoint(), Message::Identify { nonce });
-        let (since, asked) = (now, now);
         let proof = Proof {
             joiner,
             link,
             nonce,
-            since,
-            asked,
+            since: now,
+            asked: now,
+            vouching: None,
         };
         self.proofs.insert(key, proof);
     }
 
-    /// Asks those once more that have not answered, and refuses those that did not in time.
+    /// Asks those once more that have not answered, and settles what others had the time to say.
     pub(crate) fn look(&mut self, ctx: &mut Ctx) {
         let now = ctx.mono();
-        self.proofs.retain(|(endpoint, _), proof| {
+        let mut due = Vec::new();
+        self.proofs.retain(|key, proof| {
+            if let Some(vouching) = &proof.vouching {
+                if now.since(vouching.since) >= VOUCH_TIME {
+                    due.push(*key);
+                }
+                return true;
+            }
             if now.since(proof.since) >= PROOF_TIME {
                 let body = Message::Refused(Refusal::Unanswered);
                 ctx.reply(proof.link, proof.joiner, body);
@@ -99,10 +120,13 @@ impl Admission {
             if now.since(proof.asked) >= AGAIN {
                 proof.asked = now;
                 let nonce = proof.nonce;
-                ctx.send_afresh(*endpoint, Message::Identify { nonce });
+                ctx.send_afresh(key.0, Message::Identify { nonce });
             }
             true
         });
+        for key in due {
+            self.settle(ctx, key, true);
+        }
         if !self.proofs.is_empty() {
             ctx.timers.set(Timer::Proof, now + AGAIN);
         }
@@ -118,12 +142,19 @@ impl Admission {
         profile: &Arc<Profile>,
     ) {
         let key = (header.from.endpoint(), header.instance);
-        if self.proofs.get(&key).is_some_and(|p| p.nonce == nonce) {
-            self.proofs.remove(&key);
-            return match take_in(ctx, header, profile) {
-                Ok(()) => welcome(ctx, link, header.from),
-                Err(refusal) => ctx.reply(link, header.from, Message::Refused(refusal)),
-            };
+        let mut proof = self.proofs.get_mut(&key);
+        if let Some(proof) = proof.as_mut().filter(|proof| proof.nonce == nonce) {
+            if proof.vouching.is_none() {
+                proof.vouching = Some(Vouching {
+                    header: header.clone(),
+                    profile: Arc::clone(profile),
+                    link,
+                    since: ctx.mono(),
+                    votes: Votes::ask(ctx, header.from, nonce),
+                });
+                self.settle(ctx, key, false);
+            }
+            return;
         }
         let mut asked = self.proofs.iter().filter(|(_, p)| p.nonce == nonce);
         let another = asked.find(|((_, joiner), _)| *joiner != header.instance);
@@ -133,6 +164,39 @@ impl Admission {
             let process = header.from;
             let body = Message::Refused(Refusal::OtherProcess { process });
             ctx.reply(proof.link, proof.joiner, body);
+        }
+    }
+
+    /// A member that was asked says whether it reaches a joiner.
+    pub(crate) fn on_vouched(
+        &mut self,
+        ctx: &mut Ctx,
+        from: SiloAddress,
+        (nonce, reached): (u64, bool),
+    ) {
+        let mut proofs = self.proofs.iter_mut();
+        let asked = proofs.find(|(_, proof)| proof.nonce == nonce);
+        if let Some((key, proof)) = asked
+            && let Some(vouching) = &mut proof.vouching
+        {
+            vouching.votes.on_vouched(from, reached);
+            let key = *key;
+            self.settle(ctx, key, false);
+        }
+    }
+
+    /// Takes a joiner in, or refuses it, if it is known who reaches it.
+    fn settle(&mut self, ctx: &mut Ctx, key: (SocketAddr, InstanceId), time_is_up: bool) {
+        let vouching = self.proofs.get(&key).and_then(|p| p.vouching.as_ref());
+        let Some(verdict) = vouching.and_then(|v| v.votes.verdict(time_is_up)) else {
+            return;
+        };
+        if let Some(vouching) = self.proofs.remove(&key).and_then(|p| p.vouching) {
+            let (header, link) = (&vouching.header, vouching.link);
+            match verdict.and_then(|()| take_in(ctx, header, &vouching.profile)) {
+                Ok(()) => welcome(ctx, link, header.from),
+                Err(refusal) => ctx.reply(link, header.from, Message::Refused(refusal)),
+            }
         }
     }
 }

@@ -127,6 +127,8 @@ enum Body {
         nonce: u64,
         profile: WireProfile,
     },
+    Vouch(SiloAddress, u64),
+    Vouched(u64, bool),
 }
 
 fn list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
@@ -294,6 +296,8 @@ fn body_of(message: &Message) -> Result<Body, postcard::Error> {
             let profile = WireProfile::of(&profile);
             Body::Identity { nonce, profile }
         }
+        Message::Vouch { joiner, nonce } => Body::Vouch(joiner, nonce),
+        Message::Vouched { nonce, reached } => Body::Vouched(nonce, reached),
     })
 }
 
@@ -384,5 +388,7 @@ fn message_of(body: Body) -> Result<Message, DecodeError> {
             let profile = Arc::new(profile.into_profile().map_err(DecodeError::Invalid)?);
             Message::Identity { nonce, profile }
         }
+        Body::Vouch(joiner, nonce) => Message::Vouch { joiner, nonce },
+        Body::Vouched(nonce, reached) => Message::Vouched { nonce, reached },
     })
 }

@@ -20,6 +20,7 @@ use crate::state::{Base, Edit, Gossip, MemberStatus, Profile, Version};
 pub(crate) enum Timer {
     Join,
     Proof,
+    Vouch,
     Gossip,
     FastGossip,
     Heartbeat,

@@ -342,7 +342,7 @@ impl Joiner {
                 self.request(ctx, from);
             }
             // Asked again soon, after the others.
-            Refusal::Unanswered => {
+            Refusal::Unanswered | Refusal::NotReached { .. } => {
                 self.asked = None;
                 if self.contact_points.contains(&from.endpoint()) {
                     self.unreached_by.insert(from.endpoint());

@@ -15,6 +15,7 @@ use super::leading::Leading;
 use super::leaver::Leaver;
 use super::observer::Observer;
 use super::resolver::{self, Resolver};
+use super::voucher::Vouchers;
 use crate::state::{Gossip, MemberStatus, Version};
 use crate::view::GossipView;
 
@@ -29,6 +30,7 @@ pub struct Protocol {
     pub(super) ctx: Ctx,
     pub(super) joiner: Joiner,
     pub(super) admission: Admission,
+    pub(super) vouchers: Vouchers,
     pub(super) heartbeats: Heartbeats,
     pub(super) observer: Observer,
     leading: Leading,
@@ -47,6 +49,7 @@ impl Protocol {
             ctx: Ctx::new(setup),
             joiner: Joiner::default(),
             admission: Admission::default(),
+            vouchers: Vouchers::default(),
             heartbeats: Heartbeats::default(),
             observer: Observer::default(),
             leading: Leading::default(),
@@ -179,6 +182,7 @@ impl Protocol {
         match timer {
             Timer::Join => self.joiner.look(ctx),
             Timer::Proof => self.admission.look(ctx),
+            Timer::Vouch => self.vouchers.look(ctx),
             Timer::Gossip => gossiper::round(ctx, false),
             Timer::FastGossip => gossiper::round(ctx, true),
             Timer::Heartbeat => {

@@ -129,6 +129,13 @@ pub enum Refusal {
     },
     /// The sender asked at the address that the joiner advertises, and nobody answered.
     Unanswered,
+    /// The joiner answered the sender at the address that it advertises, and not enough others.
+    NotReached {
+        /// How many members say that they do not reach it.
+        by: usize,
+        /// How many have said so, or reach it, the sender included.
+        of: usize,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -155,6 +162,10 @@ impl fmt::Display for Refusal {
             ),
             Self::Unanswered => f.write_str(
                 "nobody answers at the advertised address: check that address, and the firewalls on the way to it",
+            ),
+            Self::NotReached { by, of } => write!(
+                f,
+                "{by} of {of} members do not reach the advertised address: advertise one that all reach, and check the firewalls on the way to it"
             ),
         }
     }
@@ -322,6 +333,20 @@ pub enum Message {
         /// What the sender publishes about itself.
         profile: Arc<Profile>,
     },
+    /// Asks a member to ask a process that joins who it is, at the address that it advertises.
+    Vouch {
+        /// The process.
+        joiner: SiloAddress,
+        /// Returned in the answer.
+        nonce: u64,
+    },
+    /// The answer to [`Message::Vouch`].
+    Vouched {
+        /// The nonce of the question.
+        nonce: u64,
+        /// Whether it is that process.
+        reached: bool,
+    },
 }
 
 impl Message {
@@ -357,6 +382,8 @@ impl Message {
             Self::Waiting { .. } => "waiting",
             Self::Identify { .. } => "identify",
             Self::Identity { .. } => "identity",
+            Self::Vouch { .. } => "vouch",
+            Self::Vouched { .. } => "vouched",
         }
     }
 }

@@ -5,7 +5,7 @@
 //! | `io`, `message`, `codec`, `packed` | inputs and effects; messages; messages and states as bytes |
 //! | `machine`, `receive` | [`Protocol`]: takes an input, fires due timers; checks of messages |
 //! | `context` | shared state |
-//! | `joiner`, `own_address`, `admission` | the way into a cluster, from both sides |
+//! | `joiner`, `own_address`, `admission`, `voucher` | the way into a cluster, from both sides |
 //! | `founder` | a founding on which a majority of the contact points agrees |
 //! | `gossiper` | rounds of gossip: statuses, deltas, states |
 //! | `heartbeat`, `ring`, `phi` | heartbeats, whom to watch, how much to doubt |
@@ -35,6 +35,7 @@ mod phi;
 mod receive;
 mod resolver;
 mod ring;
+mod voucher;
 mod waiting;
 
 use std::net::SocketAddr;

@@ -98,7 +98,7 @@ impl Protocol {
         if self.joiner.asked_itself(nonce) {
             let end = self.joiner.on_own_address(ctx, header);
             self.stop_if(end);
-        } else {
+        } else if !self.vouchers.on_identity(ctx, header, nonce) {
             self.admission
                 .on_identity(ctx, link, header, nonce, profile);
         }
@@ -200,6 +200,12 @@ impl Protocol {
             }
             Message::Relayed { subject } => {
                 self.observer.reached(ctx, &mut self.heartbeats, *subject);
+            }
+            Message::Vouch { joiner, nonce } => {
+                self.vouchers.on_vouch(ctx, from, *joiner, *nonce);
+            }
+            Message::Vouched { nonce, reached } => {
+                self.admission.on_vouched(ctx, from, (*nonce, *reached));
             }
             Message::Leave { member } => {
                 ctx.edit(|edit| edit.advance(member, MemberStatus::Leaving, None));

@@ -221,7 +221,7 @@ fn a_restart_takes_over_its_address() {
     }
 }
 
-/// A join takes one question and one answer more, and no time that a person sees.
+/// A join takes a question of each of four members, and no time that a person sees.
 #[test]
 fn the_proof_of_an_address_is_cheap() {
     let mut net = Net::cluster(3, 20, &Config::default());
@@ -239,5 +239,81 @@ fn the_proof_of_an_address_is_cheap() {
             .filter(|(_, _, _, body)| body.name() == name)
             .count()
     };
-    assert_eq!((count("identify"), count("identity")), (1, 1));
+    assert_eq!((count("identify"), count("identity")), (4, 4));
+    assert_eq!((count("vouch"), count("vouched")), (3, 3));
+}
+
+/// Why a process was not taken in, in words, without those that say that it may ask later.
+fn reasons(net: &Net, node: NodeId) -> Vec<String> {
+    let reason = |notice: &Notice| match notice {
+        Notice::NotTakenIn { reason, .. } => Some(reason.to_string()),
+        _ => None,
+    };
+    let notices = net.nodes[node].notices.iter();
+    notices.filter_map(|(_, notice)| reason(notice)).collect()
+}
+
+/// A process that some members do not reach is taken in if most do, and told if most do not.
+#[test]
+fn who_is_reached_by_most_is_taken_in() {
+    for seed in 0..10 {
+        for (members, reaching, taken) in [
+            (2, 1, false),
+            (2, 2, true),
+            (3, 1, false),
+            (3, 2, true),
+            (4, 2, false),
+            (4, 3, true),
+        ] {
+            let mut net = Net::cluster(seed, members, &Config::default());
+            let joiner = net.start(members, &Config::default());
+            for at in reaching..members {
+                net.unroutable.insert((endpoint(at), endpoint(members)));
+            }
+            net.join(joiner, vec![endpoint(0)]);
+            net.run(secs(8));
+            let case = format!("seed {seed}, {reaching} of {members}");
+            let told = reasons(&net, joiner);
+            assert_eq!(
+                net.view(0).members().count() > members,
+                taken,
+                "{case}: {told:?}"
+            );
+            let not_reached = |told: &String| told.contains("members do not reach");
+            assert_eq!(told.iter().any(not_reached), !taken, "{case}: {told:?}");
+            net.heal();
+            net.run_until(secs(60), Net::is_agreed);
+            assert_eq!(net.living().len(), members + 1, "{case}");
+        }
+    }
+}
+
+/// Members that have ended, and are not missed yet, say nothing about a process that joins.
+#[test]
+fn the_dead_keep_nobody_out() {
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 7, &Config::default());
+        (1..6).for_each(|node| net.kill(node));
+        let joiner = net.start(7, &Config::default());
+        net.join(joiner, vec![endpoint(0)]);
+        let taken = |net: &Net| net.nodes[joiner].protocol.status().is_some();
+        let took = net.run_until(secs(6), taken);
+        assert!(took <= secs(5), "seed {seed}: {took:?}");
+    }
+}
+
+/// A single member that says of everybody that it does not reach them keeps nobody out of a cluster of
+/// four.
+#[test]
+fn one_voice_keeps_nobody_out() {
+    for seed in 0..10 {
+        for liar in 1..4 {
+            let mut net = Net::cluster(seed, 4, &Config::default());
+            net.unroutable.insert((endpoint(liar), endpoint(4)));
+            let joiner = net.start(4, &Config::default());
+            net.join(joiner, vec![endpoint(0)]);
+            net.run(secs(8));
+            assert!(net.nodes[joiner].protocol.status().is_some(), "seed {seed}");
+        }
+    }
 }
