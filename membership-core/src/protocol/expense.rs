@@ -9,6 +9,8 @@ use crate::{Config, MonoTime};
 
 /// The level above which every further call waits, in seconds of the quiet load.
 const LOW: Duration = Duration::from_secs(15);
+/// A level at which the last calls are nearly paid for.
+const CALM: Duration = Duration::from_secs(4);
 /// The highest level, in seconds of the quiet load: no caller can hold back the calls of others for
 /// longer.
 const MOST: Duration = Duration::from_secs(75);
@@ -35,6 +37,19 @@ impl Expense {
         self.until = (self.until.max(now) + Self::price(config)).min(now + MOST);
     }
 
+    /// How many suspects a call that begins now may take on beside its own: any number where the last
+    /// calls are nearly paid for, so that silos that died together leave together, and else as many as
+    /// keep the level low, and one.
+    pub(crate) fn affords(&self, now: MonoTime, config: &Config) -> usize {
+        let level = self.until.since(now);
+        if level <= CALM {
+            return usize::MAX;
+        }
+        let room = LOW.saturating_sub(level).as_nanos();
+        let cost = Self::price(config).as_nanos().max(1) * u128::from(PER_SUSPECT);
+        usize::try_from(room / cost).unwrap_or(usize::MAX).max(1)
+    }
+
     /// Until when the next call has to wait; in the past if it need not. It is about so many suspects
     /// and asks so many of all silos.
     pub(crate) fn free_at(
@@ -59,6 +74,25 @@ impl Expense {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_takes_on_the_fewer_suspects_the_more_the_last_ones_cost() {
+        let (config, now) = (Config::default(), MonoTime::ZERO);
+        let mut expense = Expense::default();
+        let mut affords = Vec::new();
+        for _ in 0..1_000 {
+            affords.push(expense.affords(now, &config));
+            expense.add(now, &config);
+        }
+        assert_eq!(affords[0], usize::MAX);
+        assert_eq!(affords.last(), Some(&1), "it is never without one");
+        assert!(affords.is_sorted_by(|a, b| a >= b));
+        // What is taken on keeps the level low.
+        let limited = affords.iter().position(|more| *more < usize::MAX).unwrap();
+        let cost = Expense::price(&config) * (affords[limited] as u32 * PER_SUSPECT);
+        let level = Expense::price(&config) * limited as u32;
+        assert!(level > CALM && level + cost <= LOW, "{level:?} {cost:?}");
+    }
 
     #[test]
     fn a_call_waits_the_longer_the_more_it_costs() {

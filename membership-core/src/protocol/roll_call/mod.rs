@@ -225,6 +225,8 @@ impl RollCall {
         {
             self.fruitless = 0;
         }
+        // The first calls of many wait for nothing: what they may cost follows from the last ones.
+        let more = ctx.expense.affords(now, &ctx.config);
         let tally = |(silo, (since, stuck)): (&SiloAddress, &(MonoTime, bool))| {
             let mut tally = Tally::new(now, *since);
             tally.stuck = *stuck;
@@ -247,6 +249,7 @@ impl RollCall {
             asked_again: 0,
             asked_at: now,
             silent_added: false,
+            more,
             suspects: suspects.iter().map(tally).collect(),
             changed: true,
         };

@@ -42,6 +42,8 @@ pub(super) struct Running {
     /// Those that did not answer have become suspects.
     pub(super) silent_added: bool,
     pub(super) suspects: BTreeMap<SiloAddress, Tally>,
+    /// How many suspects more than at its beginning the call may have.
+    pub(super) more: usize,
     /// Something has changed since this call was judged.
     pub(super) changed: bool,
 }
@@ -61,7 +63,8 @@ impl Running {
                     |at: &Option<MonoTime>| at.is_some_and(|at| at + self.timeout / 4 > now);
                 if self.beside.get(&silo).is_some_and(waits) {
                     self.named.insert(silo);
-                } else if !self.here.contains(&silo) && alive(&silo) {
+                } else if !self.here.contains(&silo) && alive(&silo) && self.more > 0 {
+                    self.more -= usize::from(!self.suspects.contains_key(&silo));
                     self.suspect(now, silo, self.began, asked(&silo));
                 }
             }
@@ -73,7 +76,7 @@ impl Running {
             } else {
                 self.asked.difference(&self.here).copied().collect()
             };
-            for silo in silent.into_iter().filter(alive) {
+            for silo in silent.into_iter().filter(alive).take(self.more) {
                 self.suspect(now, silo, self.began, asked(&silo));
             }
         }
