@@ -354,6 +354,9 @@ impl Answerer {
             return;
         };
         let corrects = !case.told.is_empty();
+        if !case.nonces.is_empty() {
+            ctx.expense.add_in_vain(ctx.now.mono, &ctx.config);
+        }
         for (caller, call) in case.waiting.into_iter().chain(case.told) {
             self.to_tell.push((caller, call, from, Finding::Reached));
         }

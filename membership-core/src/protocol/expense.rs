@@ -9,7 +9,7 @@ use crate::{Config, MonoTime};
 
 /// The level above which every further call waits, in seconds of the quiet load.
 const LOW: Duration = Duration::from_secs(15);
-/// A level at which the last calls are nearly paid for.
+/// A level at which what was in vain is nearly paid for.
 const CALM: Duration = Duration::from_secs(4);
 /// The highest level, in seconds of the quiet load: no caller can hold back the calls of others for
 /// longer.
@@ -25,6 +25,8 @@ const PER_SUSPECT: u32 = 4;
 pub(crate) struct Expense {
     /// When all messages so far will be paid for.
     until: MonoTime,
+    /// When those for suspects that turned out to be there will be.
+    in_vain_until: MonoTime,
 }
 
 impl Expense {
@@ -37,11 +39,17 @@ impl Expense {
         self.until = (self.until.max(now) + Self::price(config)).min(now + MOST);
     }
 
-    /// How many suspects a call that begins now may take on beside its own: any number where the last
-    /// calls are nearly paid for, so that silos that died together leave together, and else as many as
-    /// keep the level low, and one.
+    /// A suspect of a call has answered a probe for it.
+    pub(crate) fn add_in_vain(&mut self, now: MonoTime, config: &Config) {
+        let cost = Self::price(config) * PER_SUSPECT;
+        self.in_vain_until = (self.in_vain_until.max(now) + cost).min(now + MOST);
+    }
+
+    /// How many suspects a call that begins now may take on beside its own: any number unless those of
+    /// the last calls turned out to be there, so that silos that died together leave together. Else as
+    /// many as keep the level of what was in vain low, and one.
     pub(crate) fn affords(&self, now: MonoTime, config: &Config) -> usize {
-        let level = self.until.since(now);
+        let level = self.in_vain_until.since(now);
         if level <= CALM {
             return usize::MAX;
         }
@@ -82,7 +90,7 @@ mod tests {
         let mut affords = Vec::new();
         for _ in 0..1_000 {
             affords.push(expense.affords(now, &config));
-            expense.add(now, &config);
+            expense.add_in_vain(now, &config);
         }
         assert_eq!(affords[0], usize::MAX);
         assert_eq!(affords.last(), Some(&1), "it is never without one");
@@ -90,7 +98,7 @@ mod tests {
         // What is taken on keeps the level low.
         let limited = affords.iter().position(|more| *more < usize::MAX).unwrap();
         let cost = Expense::price(&config) * (affords[limited] as u32 * PER_SUSPECT);
-        let level = Expense::price(&config) * limited as u32;
+        let level = Expense::price(&config) * PER_SUSPECT * limited as u32;
         assert!(level > CALM && level + cost <= LOW, "{level:?} {cost:?}");
     }
 

@@ -225,7 +225,7 @@ impl RollCall {
         {
             self.fruitless = 0;
         }
-        // The first calls of many wait for nothing: what they may cost follows from the last ones.
+        // The first calls of many wait for nothing: what they may cost follows from what the last ones found.
         let more = ctx.expense.affords(now, &ctx.config);
         let tally = |(silo, (since, stuck)): (&SiloAddress, &(MonoTime, bool))| {
             let mut tally = Tally::new(now, *since);
