@@ -10,7 +10,7 @@ use crate::{Config, MonoTime};
 /// The level above which every further call waits, in seconds of the quiet load.
 const LOW: Duration = Duration::from_secs(15);
 /// A level at which what was in vain is nearly paid for.
-const CALM: Duration = Duration::from_secs(4);
+const CALM: Duration = Duration::from_secs(2);
 /// The highest level, in seconds of the quiet load: no caller can hold back the calls of others for
 /// longer.
 const MOST: Duration = Duration::from_secs(75);
@@ -53,7 +53,7 @@ impl Expense {
         if level <= CALM {
             return usize::MAX;
         }
-        let room = LOW.saturating_sub(level).as_nanos();
+        let room = (LOW / 2).saturating_sub(level).as_nanos();
         let cost = Self::price(config).as_nanos().max(1) * u128::from(PER_SUSPECT);
         usize::try_from(room / cost).unwrap_or(usize::MAX).max(1)
     }
@@ -99,7 +99,10 @@ mod tests {
         let limited = affords.iter().position(|more| *more < usize::MAX).unwrap();
         let cost = Expense::price(&config) * (affords[limited] as u32 * PER_SUSPECT);
         let level = Expense::price(&config) * PER_SUSPECT * limited as u32;
-        assert!(level > CALM && level + cost <= LOW, "{level:?} {cost:?}");
+        assert!(
+            level > CALM && level + cost <= LOW / 2,
+            "{level:?} {cost:?}"
+        );
     }
 
     #[test]
