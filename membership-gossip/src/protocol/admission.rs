@@ -150,7 +150,7 @@ impl Admission {
                     profile: Arc::clone(profile),
                     link,
                     since: ctx.mono(),
-                    votes: Votes::ask(ctx, header.from, nonce),
+                    votes: Votes::ask(ctx, header.from, &profile.data_centre, nonce),
                 });
                 self.settle(ctx, key, false);
             }

@@ -112,8 +112,8 @@ pub(crate) struct Votes {
 
 impl Votes {
     /// Asks whether others reach a joiner.
-    pub(crate) fn ask(ctx: &mut Ctx, joiner: SiloAddress, nonce: u64) -> Self {
-        let (asked, said) = (chosen(ctx, &joiner), BTreeMap::new());
+    pub(crate) fn ask(ctx: &mut Ctx, joiner: SiloAddress, data_centre: &str, nonce: u64) -> Self {
+        let (asked, said) = (chosen(ctx, &joiner, data_centre), BTreeMap::new());
         for member in &asked {
             ctx.send(*member, Message::Vouch { joiner, nonce });
         }
@@ -152,9 +152,9 @@ impl Votes {
     }
 }
 
-/// Who is asked whether it reaches a joiner: members that serve and are reached, the same for each
-/// attempt while they stay. A cluster that has not begun has none.
-fn chosen(ctx: &Ctx, joiner: &SiloAddress) -> Vec<SiloAddress> {
+/// Who is asked whether it reaches a joiner: members of its data centre, which will watch it, that serve
+/// and are reached; the same for each attempt while they stay. A cluster that has not begun has none.
+fn chosen(ctx: &Ctx, joiner: &SiloAddress, data_centre: &str) -> Vec<SiloAddress> {
     let count = ctx.config.relayed_heartbeats;
     if count == 0 {
         return Vec::new();
@@ -164,15 +164,14 @@ fn chosen(ctx: &Ctx, joiner: &SiloAddress) -> Vec<SiloAddress> {
     let may_vouch = |address: &SiloAddress| {
         *address != ctx.me && !address.same_endpoint(joiner) && !unreachable.contains(address)
     };
-    let serving = state.members().iter().filter(|member| member.serves());
+    let members = state.members().iter();
+    let serving = members.filter(|m| m.serves() && m.data_centre() == data_centre);
     let others: Vec<_> = serving.map(|m| m.address()).filter(may_vouch).collect();
     membership_core::protocol::successors(joiner, &others, count)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use membership_core::{InstanceId, SiloInfo};
 
     use super::*;

@@ -317,3 +317,98 @@ fn one_voice_keeps_nobody_out() {
         }
     }
 }
+
+/// Members of another data centre do not watch a process, and a firewall may keep them from it.
+#[test]
+fn another_data_centre_keeps_nobody_out() {
+    for seed in 0..10 {
+        let mut net = Net::new(seed);
+        let start = |net: &mut Net, at: NodeId| {
+            let data_centre = if at < 5 { "east" } else { "west" };
+            let profile = Profile::in_data_centre(SiloInfo::named("m"), data_centre);
+            net.start_as(at, &Config::default(), profile)
+        };
+        let nodes: Vec<_> = (0..6).map(|at| start(&mut net, at)).collect();
+        net.join_all(&nodes);
+        net.run_until(secs(60), Net::is_agreed);
+        let joiner = start(&mut net, 6);
+        for at in 0..5 {
+            if at != 1 {
+                net.unroutable.insert((endpoint(at), endpoint(6)));
+            }
+        }
+        net.join(joiner, vec![endpoint(1)]);
+        net.run(secs(6));
+        assert!(net.nodes[joiner].protocol.status().is_some(), "seed {seed}");
+    }
+}
+
+/// Each member in turn ends and is started again, after less and after more than others need to miss it.
+#[test]
+fn all_are_restarted_one_after_the_other() {
+    for seed in 0..10 {
+        for members in [2, 3, 5] {
+            for (away, between) in [(200, 1_000), (500, 4_000), (3_000, 5_000), (3_000, 20_000)] {
+                let mut net = Net::cluster(seed, members, &Config::default());
+                for at in 0..members {
+                    net.kill(at);
+                    net.run(Duration::from_millis(away));
+                    let again = net.start(at, &Config::default());
+                    net.join_all(&[again]);
+                    net.run(Duration::from_millis(between));
+                }
+                let case = format!("seed {seed}, {members} members, {away} ms, {between} ms");
+                let agreed = net.try_run_until(secs(60), Net::is_agreed);
+                assert!(agreed.is_ok(), "{case}\n{}", net.describe());
+                assert_eq!(
+                    (foundings(&net), net.living().len()),
+                    (1, members),
+                    "{case}"
+                );
+            }
+        }
+    }
+}
+
+/// Many at once, where messages are lost and a member that is asked stands still.
+#[test]
+fn many_join_at_once_beside_one_that_stands_still() {
+    for seed in 0..6 {
+        for members in [2, 3, 5] {
+            let mut net = Net::cluster(seed, members, &Config::default());
+            net.loss = [0.0, 0.1][seed as usize % 2];
+            net.pause(members - 1, secs(8));
+            let joiners: Vec<_> = (members..members + 30)
+                .map(|at| net.start(at, &Config::default()))
+                .collect();
+            joiners
+                .iter()
+                .for_each(|joiner| net.join(*joiner, vec![endpoint(0)]));
+            net.run(secs(40));
+            net.heal();
+            let case = format!("seed {seed}, {members} members");
+            let agreed = net.try_run_until(secs(60), Net::is_agreed);
+            assert!(agreed.is_ok(), "{case}\n{}", net.describe());
+            assert_eq!(net.living().len(), members + 30, "{case}");
+        }
+    }
+}
+
+/// A process that is asked about ends, and another one is at its address before those asked have spoken.
+#[test]
+fn who_ends_while_it_is_asked_about_does_not_come_back() {
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 5, &Config::default());
+        // Two that are asked stand still: the answer takes its three seconds.
+        (2..5).for_each(|node| net.pause(node, secs(6)));
+        let first = net.start(5, &Config::default());
+        net.join(first, vec![endpoint(0)]);
+        net.run(Duration::from_millis(200 + 400 * seed));
+        net.kill(first);
+        let second = net.start(5, &Config::default());
+        net.join(second, vec![endpoint(0)]);
+        net.run_until(secs(60), Net::is_agreed);
+        assert_eq!(net.living().len(), 6, "seed {seed}");
+        assert!(net.view(0).member(&net.me(first)).is_none(), "seed {seed}");
+    }
+}
