@@ -95,6 +95,7 @@ impl Protocol {
             self.writer.hand_back(&mut self.ctx);
         }
         if self.ctx.variant.scribe {
+            self.writer.take_early(&mut self.ctx);
             let missed = self.prober.missed().chain(self.stale.iter().copied());
             let suspected: BTreeSet<SiloAddress> = missed.collect();
             let contacts = &self.joiner.contacts;

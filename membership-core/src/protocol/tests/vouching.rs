@@ -243,3 +243,32 @@ fn words_are_for_one_life_of_one_silo_and_of_one_author() {
     assert_eq!(words.told(&shown), [silo(2)]);
     assert!(!format!("{words:?}").contains(char::is_numeric));
 }
+
+#[test]
+fn an_activation_waits_for_the_row_of_its_silo() {
+    let mut s = Scribe::new();
+    assert_eq!(s.hears(7, vec![(silo(2), 4)]), Standing::Waiting);
+    assert!(s.asks().is_empty(), "nothing is asked for a stranger");
+    let mut rows = actives([1, 2, 3]);
+    rows.extend([7, 8, 9].map(|n| entry(silo(n), SiloStatus::Joining)));
+    believe(&mut s.ctx, snapshot(6, rows));
+    s.writer.take_early(&mut s.ctx);
+    let asked = s.asks();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(
+        (asked[0].0, &asked[0].2[..]),
+        (silo(2), &[(silo(7), 4)][..])
+    );
+    // The row does not come.
+    assert_eq!(s.hears(6, vec![(silo(2), 4)]), Standing::Waiting);
+    pass_time(&mut s.ctx, secs(1));
+    s.writer.on_desk_timer(&mut s.ctx);
+    let said = sent(&mut s.ctx);
+    let is_sent_away = |m: &Message| match m {
+        Message::Receipt { changes, .. } => {
+            changes[..] == [(IntentId::new(s.asks), Standing::Elsewhere)]
+        }
+        _ => false,
+    };
+    assert_eq!(said.iter().filter(|(_, m)| is_sent_away(m)).count(), 1);
+}

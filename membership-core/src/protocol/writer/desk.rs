@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Writer;
+use super::early::Early;
 use super::vouching::Vouching;
 use crate::intent::{Action, Answer, Intent};
 use crate::protocol::context::Ctx;
@@ -49,6 +50,7 @@ pub(super) struct Desk {
     /// By the nonce of the question.
     newcomers: BTreeMap<u64, Newcomer>,
     pub(super) vouching: Vouching,
+    pub(super) early: Early,
     /// Until when a commit waits for further joins.
     gathers: MonoTime,
 }
@@ -59,13 +61,14 @@ impl Desk {
     }
 
     fn waiting(&self) -> usize {
-        self.asked.len() + self.newcomers.len() + self.vouching.len()
+        self.asked.len() + self.newcomers.len() + self.vouching.len() + self.early.len()
     }
 
     pub(super) fn has(&self, id: IntentId) -> bool {
         self.asked.contains_key(&id)
             || self.newcomers.values().any(|n| n.id == id)
             || self.vouching.has(id)
+            || self.early.has(id)
     }
 }
 
@@ -127,6 +130,9 @@ impl Writer {
             }
             self.take(ctx, id, asked, action);
             return true;
+        }
+        if let OwnChange::BecomeActive { contacted } = change {
+            return self.hold(ctx, (id, asked), instance, contacted);
         }
         // One dial for each process: a message must not make this silo dial again and again.
         let is_looked_at = |n: &Newcomer| n.instance == instance;
@@ -239,7 +245,7 @@ impl Writer {
         true
     }
 
-    fn say(&self, ctx: &mut Ctx, asked: Asked, id: IntentId, standing: Standing) {
+    pub(super) fn say(&self, ctx: &mut Ctx, asked: Asked, id: IntentId, standing: Standing) {
         let message = receipt(vec![(id, standing)], self.desk.waiting());
         ctx.reply(asked.link, asked.by, message);
     }
@@ -260,11 +266,15 @@ impl Writer {
                 self.say(ctx, newcomer.asked, newcomer.id, Standing::Elsewhere);
             }
         }
+        for (id, asked) in self.desk.early.late(now) {
+            self.say(ctx, asked, id, Standing::Elsewhere);
+        }
         let newcomers = self.desk.newcomers.values().map(|n| (n.id, n.asked));
         let all = self.desk.asked.iter().map(|(id, asked)| (*id, *asked));
         let all: Vec<_> = all
             .chain(newcomers)
             .chain(self.desk.vouching.all())
+            .chain(self.desk.early.all())
             .collect();
         for (id, asked) in all {
             self.say(ctx, asked, id, Standing::Waiting);
@@ -286,7 +296,8 @@ impl Writer {
         for (_, newcomer) in std::mem::take(&mut self.desk.newcomers) {
             self.say(ctx, newcomer.asked, newcomer.id, Standing::Elsewhere);
         }
-        for (id, asked) in self.desk.vouching.clear() {
+        let early = self.desk.early.clear();
+        for (id, asked) in self.desk.vouching.clear().into_iter().chain(early) {
             self.say(ctx, asked, id, Standing::Elsewhere);
         }
         let under_way = self.under_way();

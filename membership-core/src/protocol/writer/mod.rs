@@ -7,6 +7,7 @@
 mod backoff;
 mod courier;
 mod desk;
+mod early;
 mod queue;
 mod results;
 mod vouching;
