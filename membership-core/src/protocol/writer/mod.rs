@@ -351,6 +351,15 @@ impl Writer {
         self.start_commit(ctx, votes, observed)
     }
 
+    /// When the last look was sent by which the confirmed view is the table's.
+    fn last_look(&self, ctx: &Ctx) -> Option<MonoTime> {
+        if ctx.variant.scribe {
+            self.last_read.max(self.last_row)
+        } else {
+            self.last_read
+        }
+    }
+
     fn start_row(&mut self, ctx: &mut Ctx) {
         let (call, silo, sent) = (ctx.call(), ctx.me, ctx.mono());
         self.wants_row = false;
@@ -417,9 +426,14 @@ impl Writer {
                 (Answer::Applied { .. }, _) => sending.push(intent),
                 // A refusal may be due to an old view: the intent is tried again after a read.
                 (Answer::Refused(_), Some(at))
-                    if self.last_read.is_none_or(|r| r < at) && !self.is_for_others(intent.id) =>
+                    if self.last_look(ctx).is_none_or(|r| r < at)
+                        && !self.is_for_others(intent.id) =>
                 {
-                    self.want_read(false);
+                    if ctx.variant.scribe && ctx.table.state == TableState::Available {
+                        self.want_row();
+                    } else {
+                        self.want_read(false);
+                    }
                     self.queue.push(intent, at);
                 }
                 (Answer::Queued, Some(at)) => self.queue.push(intent, at),
