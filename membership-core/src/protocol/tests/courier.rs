@@ -85,6 +85,15 @@ impl Sender {
         })
     }
 
+    /// This silo has made a commit, which inserts silo `n`.
+    fn sees_a_commit(&mut self, n: u8, by: SiloAddress) {
+        let base = self.ctx.base.as_ref().unwrap().snapshot().clone();
+        let (token, id) = (base.token.clone(), commit_id(base.version() + 1));
+        let commit = CommitRequest::new(token, id, Some(by), actives([n]), vec![], vec![]);
+        let after = commit.apply_to(&base, commit.next_token(&[]));
+        believe(&mut self.ctx, after);
+    }
+
     fn hears(&mut self, id: IntentId, standing: Standing) -> Vec<Outcome> {
         self.writer
             .on_receipt(&mut self.ctx, silo(2), &[(id, standing)], 3)
@@ -94,7 +103,6 @@ impl Sender {
 #[test]
 fn nobody_keeps_a_change_waiting_for_ever() {
     for standing in [
-        Standing::Waiting,
         Standing::Moot,
         Standing::Written { version: 6 },
         Standing::Written { version: u64::MAX },
@@ -159,20 +167,54 @@ fn after_a_silence_the_silo_that_has_written_since_is_asked() {
     pass_time(&mut s.ctx, secs(3));
     s.writer.on_courier_timer(&mut s.ctx);
     assert_eq!(s.asks(), None, "it writes the change itself");
-    // Silo 3 has made a commit.
-    let base = s.ctx.base.as_ref().unwrap().snapshot().clone();
-    let token = base.token.clone();
-    let commit = CommitRequest::new(
-        token,
-        commit_id(6),
-        Some(silo(3)),
-        actives([4]),
-        vec![],
-        vec![],
-    );
-    let after = commit.apply_to(&base, commit.next_token(&[]));
-    believe(&mut s.ctx, after);
+    s.sees_a_commit(4, silo(3));
     assert_eq!(s.asks(), Some((silo(3), id)));
+}
+
+#[test]
+fn whoever_writes_while_another_one_is_silent_is_asked_at_once() {
+    let mut s = Sender::new();
+    let id = s.forwards().unwrap();
+    s.sees_a_commit(4, silo(3));
+    pass_time(&mut s.ctx, secs(3));
+    s.writer.on_courier_timer(&mut s.ctx);
+    assert_eq!(s.asks(), Some((silo(3), id)));
+}
+
+#[test]
+fn a_silo_that_says_that_a_change_waits_and_writes_nothing_is_left() {
+    // Nobody writes.
+    let mut s = Sender::new();
+    let id = s.forwards().unwrap();
+    pass_time(&mut s.ctx, ms(4_900));
+    s.hears(id, Standing::Waiting);
+    assert!(!s.writer.has_queued());
+    pass_time(&mut s.ctx, ms(5_200));
+    s.hears(id, Standing::Waiting);
+    assert!(s.writer.has_queued());
+    assert_eq!(s.asks(), None, "it writes the change itself");
+    // Another silo does.
+    let mut s = Sender::new();
+    let id = s.forwards().unwrap();
+    s.sees_a_commit(4, silo(3));
+    pass_time(&mut s.ctx, secs(2));
+    s.hears(id, Standing::Waiting);
+    assert!(!s.writer.has_queued(), "one commit may have been under way");
+    s.sees_a_commit(5, silo(3));
+    s.hears(id, Standing::Waiting);
+    assert_eq!(s.asks(), Some((silo(3), id)));
+    // The silo itself writes: this may be one of many.
+    let mut s = Sender::new();
+    let id = s.forwards().unwrap();
+    for n in 4..10 {
+        s.sees_a_commit(n, silo(2));
+    }
+    pass_time(&mut s.ctx, secs(15));
+    s.hears(id, Standing::Waiting);
+    assert!(!s.writer.has_queued());
+    pass_time(&mut s.ctx, secs(26));
+    s.writer.on_courier_timer(&mut s.ctx);
+    assert!(s.writer.has_queued(), "but not for ever");
 }
 
 #[test]

@@ -42,6 +42,15 @@ const LONGEST_PER_SPREAD: u32 = 20;
 /// another clock which votes are fresh, and so whom a newcomer need not reach; or it lies. In a
 /// cluster that starts, some are refused again and again for seconds, because the view moves.
 const REFUSED: Duration = Duration::from_secs(10);
+/// After this time a silo asks another one, if two commits or more have gone by without its change and
+/// somebody else made the last one.
+const PASSED_OVER: Duration = Duration::from_secs(2);
+const COMMITS: u64 = 2;
+/// How long, and for up to as long again, a change waits while no commit is seen at all, and
+/// [`PER_WAITING`] more for each of the changes that are said to wait, up to [`MOST_WAITING`].
+const STILL: Duration = SPREAD.saturating_mul(STILL_PER_SPREAD);
+const STILL_PER_SPREAD: u32 = 5;
+const MOST_WAITING: u32 = 2048;
 /// How long after the word that a change is written its commit is waited for as news, before the
 /// table is read.
 const NEWS: Duration = Duration::from_millis(300);
@@ -56,6 +65,12 @@ struct Away {
     patience: Duration,
     /// When it waits no longer, whatever is heard.
     until: MonoTime,
+    /// When it was sent, and the version then.
+    sent: (MonoTime, u64),
+    /// How long it waits while that version stays the last.
+    still: Duration,
+    /// How many are said to wait.
+    waiting: u32,
     /// The version that is said to have it, and when that was said.
     written: Option<(u64, MonoTime)>,
 }
@@ -211,6 +226,9 @@ impl Writer {
                     heard: now,
                     patience,
                     until,
+                    sent: (now, version),
+                    still: STILL + jitter.saturating_mul(STILL_PER_SPREAD),
+                    waiting: 0,
                     written: None,
                 };
                 self.courier.away.insert(away.intent.id, away);
@@ -252,6 +270,7 @@ impl Writer {
                 Standing::Waiting => {
                     let longest = SPREAD.max(PER_WAITING.saturating_mul(waiting));
                     away.patience = SILENCE + ctx.jitter(longest);
+                    away.waiting = waiting.min(MOST_WAITING);
                 }
                 Standing::Written { version } => {
                     away.patience = REPEAT * 6;
@@ -277,8 +296,33 @@ impl Writer {
                 }
             }
         }
+        self.leave_the_idle(ctx);
         self.wait_for_word(ctx);
         outcomes
+    }
+
+    /// Leaves silos that say that a change waits, but do not write it: others do, or nobody.
+    fn leave_the_idle(&mut self, ctx: &Ctx) {
+        let (now, version) = (ctx.mono(), ctx.base_version());
+        let writes = last_committer(ctx);
+        let mut idle = Vec::new();
+        for away in self.courier.away.values().filter(|a| a.written.is_none()) {
+            let (since, at) = away.sent;
+            let time = now.since(since);
+            let still = away.still + PER_WAITING.saturating_mul(away.waiting);
+            let another = writes.is_some_and(|silo| silo != away.to);
+            if version >= at + COMMITS && another && time >= PASSED_OVER {
+                idle.push((away.intent.id, away.to, None));
+            } else if version == at && time >= still {
+                idle.push((away.intent.id, away.to, Some(version)));
+            }
+        }
+        for (id, to, direct) in idle {
+            self.avoid(now, to, GONE);
+            self.take_back(now, id, direct);
+            // Somebody else may have written since.
+            self.want_row();
+        }
     }
 
     /// Takes a change back: this silo writes it until another one has made a version after `direct`.
@@ -303,9 +347,12 @@ impl Writer {
         let silent = |a: &&Away| now >= a.until || now.since(a.heard) >= a.patience;
         let late = self.courier.away.values().filter(silent);
         let late: Vec<(IntentId, SiloAddress)> = late.map(|a| (a.intent.id, a.to)).collect();
+        let writes = last_committer(ctx);
         for (id, to) in late {
             self.avoid(now, to, GONE);
-            self.take_back(now, id, Some(ctx.base_version()));
+            // If another one has written meanwhile, that one is asked.
+            let is_left = writes.is_none_or(|silo| silo == to || self.is_avoided(now, &silo));
+            self.take_back(now, id, is_left.then(|| ctx.base_version()));
             self.want_row();
         }
         self.wait_for_word(ctx);
