@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_millis(30);
 /// How many questions and looks at the version row there are before the table is read.
 const TRIES: u32 = 6;
-/// A table with so few rows is read: that costs no more.
+/// If nobody can be asked, a table with so few rows is read. Otherwise not: many may start at this
+/// moment, and then the table has all their rows before the read is done.
 const FEW: u64 = 3;
 /// How often a silo may leave a question unanswered before it counts as gone.
 const UNANSWERED: u32 = 2;
@@ -92,7 +93,7 @@ impl Fetch {
         shown: &Shown,
         known: Option<&Snapshot>,
     ) -> Next {
-        if shown.row.content_hash().is_none() || shown.row.row_count <= FEW {
+        if shown.row.content_hash().is_none() {
             return Next::Read;
         }
         self.has_view = known.is_some();
@@ -144,6 +145,9 @@ impl Fetch {
             let writers: BTreeSet<SiloAddress> = writers.filter(asks).collect();
             others = writers.into_iter().collect();
             last = shown.row.recent.last().and_then(|r| r.committer);
+        }
+        if others.is_empty() && shown.row.row_count <= FEW {
+            return Next::Read;
         }
         if others.is_empty() {
             return self.look_again(ctx, shown);
@@ -342,7 +346,9 @@ pub(crate) fn serve(
         return;
     }
     let to = ctx.kept.at(want).unwrap_or(newest);
-    let from = ctx.kept.at(have).filter(|f| f.version() < to.version());
+    // Whoever has nothing says 0. That is a version, too, which the founder of a cluster may have kept.
+    let from = ctx.kept.at(have);
+    let from = from.filter(|f| have != 0 && f.version() < to.version());
     let (version, from, rows, removed) = match from {
         Some(from) => {
             let delta = Delta::between(from, to);

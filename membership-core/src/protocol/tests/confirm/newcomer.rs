@@ -81,11 +81,14 @@ fn a_newcomer_whom_nobody_answers_reads_the_table() {
     }
     let looks = it.reads_at_last(&table[1]);
     assert!(looks <= 8, "{looks}");
+    // Few rows are read at once if nobody can be asked. Silo 2 wrote last.
     let few = next(&snapshot(4, actives([2])), vec![], actives([2]), &[]);
     let mut it = Silo::newcomer();
     it.sees(&few);
-    assert!(it.asked().is_none());
-    assert_eq!(it.calls(), Some("rows"), "it costs no more");
+    assert_eq!(it.asked().map(|(to, _, _)| to), Some(silo(2)));
+    let mut it = Silo::newcomer();
+    it.sees(&snapshot(4, actives([2])));
+    assert_eq!(it.calls(), Some("rows"));
 }
 
 #[test]
@@ -274,4 +277,22 @@ impl Silo {
         }
         panic!("it does not read the rows");
     }
+}
+
+#[test]
+fn whoever_has_nothing_gets_all_rows_also_from_the_founder() {
+    let views = [snapshot(0, vec![]), snapshot(1, actives([1]))];
+    let sent = served(&views, (7, 0, 1), false);
+    let [
+        Message::Rows {
+            from,
+            version,
+            rows,
+            ..
+        },
+    ] = &sent[..]
+    else {
+        panic!("{sent:?}")
+    };
+    assert_eq!((*from, *version, rows.len()), (None, 1, 1));
 }
