@@ -15,7 +15,7 @@ use membership_core::{InstanceId, MonoTime, SiloAddress};
 
 use super::context::{Ctx, Timer};
 use super::message::{Header, Message, Refusal, Settings};
-use super::voucher::{VOUCH_TIME, Votes};
+use super::voucher::Votes;
 use crate::state::{Flag, MemberStatus, Profile};
 
 /// How long whoever is at an advertised address may take to answer.
@@ -51,7 +51,6 @@ struct Vouching {
     profile: Arc<Profile>,
     /// The connection by which the joiner answered.
     link: LinkId,
-    since: MonoTime,
     votes: Votes,
 }
 
@@ -104,12 +103,10 @@ impl Admission {
     /// Asks those once more that have not answered, and settles what others had the time to say.
     pub(crate) fn look(&mut self, ctx: &mut Ctx) {
         let now = ctx.mono();
-        let mut due = Vec::new();
+        let mut vouched = Vec::new();
         self.proofs.retain(|key, proof| {
-            if let Some(vouching) = &proof.vouching {
-                if now.since(vouching.since) >= VOUCH_TIME {
-                    due.push(*key);
-                }
+            if proof.vouching.is_some() {
+                vouched.push(*key);
                 return true;
             }
             if now.since(proof.since) >= PROOF_TIME {
@@ -124,8 +121,8 @@ impl Admission {
             }
             true
         });
-        for key in due {
-            self.settle(ctx, key, true);
+        for key in vouched {
+            self.settle(ctx, key);
         }
         if !self.proofs.is_empty() {
             ctx.timers.set(Timer::Proof, now + AGAIN);
@@ -149,10 +146,9 @@ impl Admission {
                     header: header.clone(),
                     profile: Arc::clone(profile),
                     link,
-                    since: ctx.mono(),
                     votes: Votes::ask(ctx, header.from, &profile.data_centre, nonce),
                 });
-                self.settle(ctx, key, false);
+                self.settle(ctx, key);
             }
             return;
         }
@@ -181,14 +177,18 @@ impl Admission {
         {
             vouching.votes.on_vouched(from, reached);
             let key = *key;
-            self.settle(ctx, key, false);
+            self.settle(ctx, key);
         }
     }
 
     /// Takes a joiner in, or refuses it, if it is known who reaches it.
-    fn settle(&mut self, ctx: &mut Ctx, key: (SocketAddr, InstanceId), time_is_up: bool) {
-        let vouching = self.proofs.get(&key).and_then(|p| p.vouching.as_ref());
-        let Some(verdict) = vouching.and_then(|v| v.votes.verdict(time_is_up)) else {
+    fn settle(&mut self, ctx: &mut Ctx, key: (SocketAddr, InstanceId)) {
+        let Some(proof) = self.proofs.get_mut(&key) else {
+            return;
+        };
+        let (nonce, vouching) = (proof.nonce, proof.vouching.as_mut());
+        let verdict = vouching.and_then(|v| v.votes.settle(ctx, v.header.from, nonce));
+        let Some(verdict) = verdict else {
             return;
         };
         if let Some(vouching) = self.proofs.remove(&key).and_then(|p| p.vouching) {

@@ -201,7 +201,8 @@ impl Protocol {
             Message::Relayed { subject } => {
                 self.observer.reached(ctx, &mut self.heartbeats, *subject);
             }
-            Message::Vouch { joiner, nonce } => {
+            // A stranger must not make members dial others.
+            Message::Vouch { joiner, nonce } if ctx.knows(&from) => {
                 self.vouchers.on_vouch(ctx, from, *joiner, *nonce);
             }
             Message::Vouched { nonce, reached } => {

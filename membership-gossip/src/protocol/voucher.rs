@@ -14,7 +14,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long a process may take to answer, before others hear that it is not reached.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// How long those that are asked may take: one that has ended says nothing, and counts for nobody.
-pub(super) const VOUCH_TIME: Duration = Duration::from_secs(3);
+const VOUCH_TIME: Duration = Duration::from_secs(3);
 /// The most questions at a time. For one more the oldest is dropped.
 const MAX_QUESTIONS: usize = 4_096;
 
@@ -103,21 +103,56 @@ fn say(ctx: &mut Ctx, asker: SiloAddress, nonce: u64, reached: bool) {
     ctx.send(asker, Message::Vouched { nonce, reached });
 }
 
+/// If most of those that are asked do not reach a joiner, further ones are asked, in all so many times as
+/// many: a few broken links must not decide.
+const FURTHER: u32 = 3;
+
 /// What the members that were asked say about a joiner.
 #[derive(Debug)]
 pub(crate) struct Votes {
     asked: Vec<SiloAddress>,
+    /// Whom to ask if those do not reach it.
+    further: Vec<SiloAddress>,
+    since: MonoTime,
     said: BTreeMap<SiloAddress, bool>,
 }
 
 impl Votes {
     /// Asks whether others reach a joiner.
     pub(crate) fn ask(ctx: &mut Ctx, joiner: SiloAddress, data_centre: &str, nonce: u64) -> Self {
-        let (asked, said) = (chosen(ctx, &joiner, data_centre), BTreeMap::new());
-        for member in &asked {
-            ctx.send(*member, Message::Vouch { joiner, nonce });
+        let further = chosen(ctx, &joiner, data_centre);
+        let mut votes = Self {
+            asked: Vec::new(),
+            further,
+            since: ctx.mono(),
+            said: BTreeMap::new(),
+        };
+        votes.ask_further(ctx, joiner, nonce, ctx.config.relayed_heartbeats as usize);
+        votes
+    }
+
+    fn ask_further(&mut self, ctx: &mut Ctx, joiner: SiloAddress, nonce: u64, count: usize) {
+        self.since = ctx.mono();
+        for member in self.further.drain(..count.min(self.further.len())) {
+            ctx.send(member, Message::Vouch { joiner, nonce });
+            self.asked.push(member);
         }
-        Self { asked, said }
+    }
+
+    /// Whether a majority reaches the joiner, once that is known: if those asked first do not, after
+    /// further ones were asked.
+    pub(crate) fn settle(
+        &mut self,
+        ctx: &mut Ctx,
+        joiner: SiloAddress,
+        nonce: u64,
+    ) -> Option<Result<(), Refusal>> {
+        let verdict = self.verdict(ctx.mono().since(self.since) >= VOUCH_TIME);
+        if matches!(verdict, Some(Err(_))) && !self.further.is_empty() {
+            self.ask_further(ctx, joiner, nonce, usize::MAX);
+            return None;
+        }
+        verdict
     }
 
     pub(crate) fn on_vouched(&mut self, from: SiloAddress, reached: bool) {
@@ -132,7 +167,7 @@ impl Votes {
 
     /// Whether a majority reaches the joiner, the member that asks included; of those that have spoken
     /// when the `time_is_up`, and none before the silent cannot change it.
-    pub(crate) fn verdict(&self, time_is_up: bool) -> Option<Result<(), Refusal>> {
+    fn verdict(&self, time_is_up: bool) -> Option<Result<(), Refusal>> {
         let (yes, no) = (self.count(true) + 1, self.count(false));
         let silent = if time_is_up {
             0
@@ -155,7 +190,7 @@ impl Votes {
 /// Who is asked whether it reaches a joiner: members of its data centre, which will watch it, that serve
 /// and are reached; the same for each attempt while they stay. A cluster that has not begun has none.
 fn chosen(ctx: &Ctx, joiner: &SiloAddress, data_centre: &str) -> Vec<SiloAddress> {
-    let count = ctx.config.relayed_heartbeats;
+    let count = ctx.config.relayed_heartbeats * FURTHER;
     if count == 0 {
         return Vec::new();
     }
@@ -185,6 +220,8 @@ mod tests {
         let verdict = |asked: u32, yes: u32, no: u32, time_is_up| {
             let mut votes = Votes {
                 asked: (0..asked).map(address).collect(),
+                further: Vec::new(),
+                since: MonoTime::ZERO,
                 said: BTreeMap::new(),
             };
             (0..yes).for_each(|n| votes.on_vouched(address(n), true));

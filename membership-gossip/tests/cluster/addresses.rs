@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use membership_core::protocol::{LinkId, PeerIdentity};
+use membership_core::protocol::{LinkId, PeerIdentity, successors};
 use membership_core::{ClusterName, InstanceId, SiloInfo};
 use membership_gossip::protocol::{Command, Header, Input, Message, Notice, Refusal, Termination};
 use membership_gossip::state::Profile;
@@ -285,6 +285,62 @@ fn who_is_reached_by_most_is_taken_in() {
             net.run_until(secs(60), Net::is_agreed);
             assert_eq!(net.living().len(), members + 1, "{case}");
         }
+    }
+}
+
+/// A few broken links decide nothing, whoever is asked first.
+#[test]
+fn a_few_broken_links_keep_nobody_out() {
+    for (count, members, broken) in [(1, 3, 1), (1, 5, 1), (1, 20, 1), (3, 20, 2), (3, 20, 4)] {
+        for seed in 0..10 {
+            let mut config = Config::default();
+            config.relayed_heartbeats = count;
+            let mut net = Net::cluster(seed, members, &config);
+            let joiner = net.start(members, &config);
+            // Those that are asked first.
+            let others: Vec<_> = (1..members).map(|at| net.me(at)).collect();
+            for member in successors(&net.me(joiner), &others, broken) {
+                net.unroutable
+                    .insert((member.endpoint(), endpoint(members)));
+            }
+            net.join(joiner, vec![endpoint(0)]);
+            net.run(secs(12));
+            let case = format!("seed {seed}, {count} of {members} asked, {broken} broken");
+            assert!(net.nodes[joiner].protocol.status().is_some(), "{case}");
+        }
+    }
+}
+
+/// A stranger's question makes nobody dial.
+#[test]
+fn a_stranger_makes_no_member_dial_others() {
+    let mut net = Net::cluster(1, 3, &Config::default());
+    let stranger = net.start(7, &Config::default());
+    let cluster: ClusterName = "test".parse().unwrap();
+    let instance = InstanceId::new(7);
+    for (from, dials) in [(net.me(stranger), 0), (net.me(1), 1)] {
+        let mut header = Header::new(cluster.fingerprint(), from, instance);
+        if let Some(member) = net.view(0).member(&from) {
+            header.instance = member.instance();
+        }
+        header.founding = net.nodes[0].protocol.founding();
+        net.log = Some(Vec::new());
+        let (joiner, nonce) = (net.me(stranger), 1);
+        net.input(
+            0,
+            Input::Message {
+                link: LinkId(7),
+                peer: PeerIdentity::Proven(header.instance),
+                header,
+                body: Arc::new(Message::Vouch { joiner, nonce }),
+                waited: Duration::ZERO,
+            },
+        );
+        let log = net.log.take().unwrap();
+        let asked = log
+            .iter()
+            .filter(|(_, _, _, body)| body.name() == "identify");
+        assert_eq!(asked.count(), dials);
     }
 }
 
