@@ -11,6 +11,9 @@ use super::phi::Detector;
 use super::ring;
 use crate::state::Version;
 
+/// How many others a member asks in each round while it hears nobody.
+const ASKED_ALONE: usize = 3;
+
 /// The members that this one watches, in its own data centre and in others.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats {
@@ -45,6 +48,17 @@ impl Heartbeats {
             .filter(|member| !self.cross.contains(member))
             .copied()
             .collect();
+        if ctx.hears_nobody() {
+            // All whom it watches may have ended. Others may know that this one is gone, and tell it so;
+            // else they say nothing: whoever hears a flagged member is as alone as before.
+            let me = ctx.me;
+            let members = ctx.gossip.state().members().iter().map(|m| m.address());
+            let others = members.filter(|other| *other != me && !watched.contains(other));
+            let others = others.collect();
+            for other in ctx.sample(others, ASKED_ALONE) {
+                ctx.send(other, Message::Relayed { subject: me });
+            }
+        }
         for member in watched {
             self.probe(ctx, member);
         }

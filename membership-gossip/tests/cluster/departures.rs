@@ -377,3 +377,43 @@ fn a_calm_cluster_stays_calm_and_its_traffic_is_constant() {
         "{per_member:?}"
     );
 }
+
+/// A member that was downed in a split, and whom all have left that it watches: others are asked, too, and
+/// tell it that it is gone.
+#[test]
+fn who_hears_nobody_asks_those_it_does_not_watch() {
+    let mut alone = 0;
+    for seed in 0..10 {
+        let mut config = Config::default();
+        config.downing = Downing::new(Strategy::None);
+        let mut net = Net::cluster(seed, 12, &config);
+        let others: Vec<_> = (0..10).collect();
+        net.split(&others, &[10, 11]);
+        net.run(secs(60));
+        for node in [10, 11] {
+            let member = net.me(node);
+            net.command(0, Command::Down { member });
+        }
+        net.run(secs(20));
+        net.kill(10);
+        net.run(secs(20));
+        let rows = net.nodes[11]
+            .protocol
+            .gossip()
+            .state()
+            .reachability()
+            .clone();
+        let flags = |node: &NodeId| rows.flag(&net.me(11), &net.me(*node)).is_some();
+        let (watched, left): (Vec<_>, Vec<_>) = others.into_iter().partition(flags);
+        if left.is_empty() {
+            continue;
+        }
+        alone += 1;
+        watched.into_iter().for_each(|node| net.kill(node));
+        net.heal();
+        let took = net.try_run_until(secs(60), |net| !net.nodes[11].lives());
+        assert!(took.is_ok(), "seed {seed}: {left:?} are left");
+        assert_eq!(net.nodes[11].ended, Some(Termination::Gone), "seed {seed}");
+    }
+    assert!(alone >= 3, "{alone} of 10");
+}
