@@ -21,7 +21,7 @@ use crate::state::{Flag, MemberStatus, Profile};
 /// How long whoever is at an advertised address may take to answer.
 pub(super) const PROOF_TIME: Duration = Duration::from_secs(5);
 /// Time between two questions to an advertised address.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// How many joiners may be asked at a time. For one more the oldest is dropped, and asks again later:
 /// those that are there answer within a round trip, so it is one that does not.
 const MAX_PROOFS: usize = 16_384;

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use membership_core::{MonoTime, SiloAddress};
 
+use super::admission::AGAIN;
 use super::context::{Ctx, Timer};
 use super::message::{Header, Message, Refusal};
 
-/// Time between two questions to an advertised address.
-const AGAIN: Duration = Duration::from_secs(1);
 /// How long a process may take to answer, before others hear that it is not reached.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// How long those that are asked may take: one that has ended says nothing, and counts for nobody.

@@ -55,14 +55,10 @@ impl Early {
     /// Forgets those that have waited for too long, and returns them.
     pub(super) fn late(&mut self, now: MonoTime) -> Vec<(IntentId, Asked)> {
         let late = |w: &Waiting| now >= w.until;
-        let all = self.all_that(late);
+        let all = self.waiting.values().filter(|w| late(w));
+        let all = all.map(|w| (w.id, w.asked)).collect();
         self.waiting.retain(|_, w| !late(w));
         all
-    }
-
-    fn all_that(&self, which: impl Fn(&Waiting) -> bool) -> Vec<(IntentId, Asked)> {
-        let all = self.waiting.values().filter(|w| which(w));
-        all.map(|w| (w.id, w.asked)).collect()
     }
 }
 
