@@ -42,7 +42,7 @@ pub(super) struct Running {
     /// Those that did not answer have become suspects.
     pub(super) silent_added: bool,
     pub(super) suspects: BTreeMap<SiloAddress, Tally>,
-    /// How many suspects more than at its beginning the call may have.
+    /// How many suspects more the call may take on.
     pub(super) more: usize,
     /// Something has changed since this call was judged.
     pub(super) changed: bool,
@@ -63,8 +63,7 @@ impl Running {
                     |at: &Option<MonoTime>| at.is_some_and(|at| at + self.timeout / 4 > now);
                 if self.beside.get(&silo).is_some_and(waits) {
                     self.named.insert(silo);
-                } else if !self.here.contains(&silo) && alive(&silo) && self.more > 0 {
-                    self.more -= usize::from(!self.suspects.contains_key(&silo));
+                } else if !self.here.contains(&silo) && alive(&silo) {
                     self.suspect(now, silo, self.began, asked(&silo));
                 }
             }
@@ -76,7 +75,7 @@ impl Running {
             } else {
                 self.asked.difference(&self.here).copied().collect()
             };
-            for silo in silent.into_iter().filter(alive).take(self.more) {
+            for silo in silent.into_iter().filter(alive) {
                 self.suspect(now, silo, self.began, asked(&silo));
             }
         }
@@ -192,6 +191,7 @@ impl Running {
         }
     }
 
+    /// Takes on one more suspect, if the call may have more than it has.
     pub(super) fn suspect(
         &mut self,
         now: MonoTime,
@@ -199,7 +199,11 @@ impl Running {
         since: MonoTime,
         asked: Option<MonoTime>,
     ) {
+        if self.more == 0 {
+            return;
+        }
         if let Entry::Vacant(place) = self.suspects.entry(silo) {
+            self.more -= 1;
             let tally = place.insert(Tally::new(now, since));
             tally.asked = asked.unwrap_or(now);
             // Others may name more of them within a moment.
