@@ -53,10 +53,10 @@ impl Scope {
 
     /// Makes the leader's changes to a state that members agree on: joining and weakly up members
     /// become up, oldest address first; leaving ones exiting; exiting and down ones are removed, once
-    /// they have ended or nobody reaches them.
-    pub fn lead(&self, edit: &mut Edit<'_>, config: &Config) {
+    /// they have ended or nobody reaches them. Nobody becomes up unless the cluster `may_begin`.
+    pub fn lead(&self, edit: &mut Edit<'_>, config: &Config, may_begin: bool) {
         let unreachable = self.unreachable(edit.state());
-        let enough = has_enough_members(edit.state(), config);
+        let enough = may_begin && has_enough_members(edit.state(), config);
         let mut next = next_up_number(edit.state());
         let members: Vec<_> = edit.state().members().iter().cloned().collect();
         for member in members {

@@ -106,6 +106,12 @@ impl Ctx {
         up || !state.tombstones().is_empty() || state.tombstones().floor() > 0
     }
 
+    /// Whether a member is in service in this cluster, of whatever data centre.
+    pub(crate) fn is_in_service(&self) -> bool {
+        let mut members = self.gossip.state().members().iter();
+        members.any(|m| m.serves())
+    }
+
     /// A member that speaks to me, by the state that I know.
     pub(crate) fn knows(&self, address: &SiloAddress) -> bool {
         self.gossip.state().members().contains(address)

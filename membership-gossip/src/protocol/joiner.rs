@@ -14,7 +14,7 @@ use super::io::{Notice, Termination};
 use super::message::{Header, Message, Refusal};
 use super::own_address::OwnAddress;
 use crate::Founding;
-use crate::state::Gossip;
+use crate::state::{Gossip, Member};
 
 /// Time between two questions to the contact points.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
@@ -84,23 +84,21 @@ impl Joiner {
         self.look(ctx);
     }
 
-    /// Whether this cluster may begin: somebody was up before, or a majority of the contact points are
-    /// members. A founding by the first seed needs nobody else.
+    /// Whether this cluster may begin, or go on after all who were up have ended: somebody is in service, or a
+    /// majority of the contact points are members. Others that were just taken in may be left, too, and not
+    /// be known here. A founding by the first seed needs nobody else.
     pub(crate) fn may_begin(&self, ctx: &Ctx) -> bool {
-        if ctx.config.founding != Founding::Majority || ctx.is_established() {
+        if ctx.config.founding != Founding::Majority || ctx.is_in_service() {
             return true;
         }
         self.contact_members(ctx, |_| true) >= majority(self.contact_points.len())
     }
 
-    /// How many contact points are members that are accepted.
-    pub(crate) fn contact_members(
-        &self,
-        ctx: &Ctx,
-        accepts: impl Fn(&SiloAddress) -> bool,
-    ) -> usize {
+    /// How many contact points are members, not on their way out, of which this is true.
+    pub(crate) fn contact_members(&self, ctx: &Ctx, is: impl Fn(&SiloAddress) -> bool) -> usize {
         let members = ctx.gossip.state().members();
-        let at = |point: &&SocketAddr| members.at(point).is_some_and(|m| accepts(&m.address()));
+        let counts = |m: &Member| m.status().is_present() && is(&m.address());
+        let at = |point: &&SocketAddr| members.at(point).is_some_and(|m| counts(m));
         self.contact_points.iter().filter(at).count()
     }
 
@@ -145,7 +143,7 @@ impl Joiner {
         let members = ctx.gossip.state().members();
         let points = self.contact_points.iter();
         let absent: Vec<_> = points
-            .filter(|p| members.at(p).is_none())
+            .filter(|p| members.at(p).is_none_or(|m| !m.status().is_present()))
             .copied()
             .collect();
         if absent.is_empty() || !leads() {

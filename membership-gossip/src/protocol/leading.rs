@@ -41,7 +41,10 @@ impl Leading {
                 .iter()
                 .any(|m| m.status() != MemberStatus::Up)
                 || state.tombstones().len() > most;
-            return has_work && joiner.may_begin(ctx) && ctx.edit(|edit| scope.lead(edit, &config));
+            // Where all who were up have ended, members are removed while nobody may be moved up.
+            let may_begin = joiner.may_begin(ctx);
+            let may_lead = has_work && (may_begin || ctx.is_established());
+            return may_lead && ctx.edit(|edit| scope.lead(edit, &config, may_begin));
         }
         self.weakly(ctx, &blocking) || self.begin_without_the_silent(ctx, &blocking, joiner)
     }

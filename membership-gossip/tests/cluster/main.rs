@@ -12,6 +12,7 @@ mod liars;
 mod net;
 mod never_up;
 mod planted;
+mod remains;
 mod restarts;
 mod slow;
 mod specification;

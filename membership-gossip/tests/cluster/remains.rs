@@ -1,0 +1,178 @@
+//! All who were in service end at once, and some that were just taken in are left.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use membership_core::MonoTime;
+use membership_gossip::Config;
+use membership_gossip::downing::{Downing, Strategy};
+use membership_gossip::protocol::Command;
+
+use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
+
+const MEMBERS: usize = 7;
+
+fn config(strategy: Strategy) -> Config {
+    let mut config = Config::default();
+    config.downing = Downing::new(strategy);
+    config
+}
+
+fn knows(net: &Net, by: NodeId, of: NodeId) -> bool {
+    net.status(by, of).is_some()
+}
+
+fn number(net: &Net, node: NodeId) -> Option<u64> {
+    let me = net.me(node);
+    net.view(node).member(&me).and_then(|m| m.up_number())
+}
+
+/// Two that live and are up, and were given the same number.
+fn twins(net: &Net) -> Option<(NodeId, NodeId)> {
+    let mut numbers = BTreeMap::new();
+    let mut living = net.living().into_iter();
+    living.find_map(|node| {
+        let other = numbers.insert(number(net, node)?, node)?;
+        Some((other, node))
+    })
+}
+
+/// Processes join at two endpoints by different members, and neither knows of the other one.
+fn two_joiners(net: &mut Net, config: &Config, at: [usize; 2]) -> Option<[NodeId; 2]> {
+    let two = at.map(|at| net.start(at, config));
+    net.join_all(&two);
+    let end = net.now + secs(2);
+    while net.now < end {
+        net.run(Duration::from_micros(500));
+        let joined = |node: NodeId| net.nodes[node].protocol.status().is_some();
+        if two.into_iter().all(joined) {
+            let [one, other] = two;
+            let apart = !knows(net, one, other) && !knows(net, other, one);
+            return apart.then_some(two);
+        }
+    }
+    None
+}
+
+/// Processes are started where none runs, as their supervisors would.
+fn start_again(net: &mut Net, config: &Config) {
+    let taken: Vec<_> = net.living().into_iter().map(|n| net.me(n)).collect();
+    let is_taken = |at: usize| taken.iter().any(|m| m.endpoint() == endpoint(at));
+    let places: Vec<_> = (0..MEMBERS).filter(|at| !is_taken(*at)).collect();
+    let again: Vec<_> = places.iter().map(|at| net.start(*at, config)).collect();
+    net.join_all(&again);
+}
+
+/// An operator downs whom a member does not reach, where no resolver does.
+fn down_the_silent(net: &mut Net) {
+    for node in net.living() {
+        let silent = net.view(node).blocked_by().unreachable.clone();
+        for (member, _) in silent {
+            net.command(node, Command::Down { member });
+        }
+    }
+}
+
+/// Nobody has the same number as another one, and all are one cluster at the end.
+#[track_caller]
+fn expect_one_cluster(net: &mut Net, operator: bool, case: &str) {
+    for round in 0..400 {
+        if round == 200 && operator {
+            down_the_silent(net);
+        }
+        net.run(Duration::from_millis(250));
+        let twins = twins(net);
+        assert_eq!(twins, None, "{case}, {}\n{}", net.now, net.describe());
+    }
+    assert_eq!(foundings(net), 1, "{case}\n{}", net.describe());
+    assert!(net.is_agreed(), "{case}\n{}", net.describe());
+}
+
+/// An operator downs all members that one of them knows, while two processes join by two others: new ones,
+/// or one new and a contact point that is started again.
+#[test]
+fn all_are_downed_while_two_join() {
+    let role = None;
+    let strategies = [
+        Strategy::None,
+        Strategy::KeepMajority { role },
+        Strategy::lease_majority(),
+        Strategy::DownAll,
+    ];
+    let places = [MEMBERS + 1, 0, 1, 2].map(|at| [MEMBERS, at]);
+    for strategy in &strategies {
+        for places in places {
+            let cases = (0..60).filter(|seed| downed_while_two_join(*seed, strategy, places));
+            let cases = cases.count();
+            assert!(cases > 5, "{strategy:?}, {places:?}: {cases}");
+        }
+    }
+}
+
+/// Whether this is such a case.
+fn downed_while_two_join(seed: u64, strategy: &Strategy, places: [usize; 2]) -> bool {
+    let config = config(strategy.clone());
+    let mut net = Net::cluster(seed, MEMBERS, &config);
+    net.grants = Some(Default::default());
+    net.run(Duration::from_millis(seed * 10));
+    let again = places.iter().filter(|at| **at < MEMBERS);
+    again.for_each(|at| net.kill(*at));
+    let Some(two) = two_joiners(&mut net, &config, places) else {
+        return false;
+    };
+    let old: Vec<_> = (0..MEMBERS).filter(|n| net.nodes[*n].lives()).collect();
+    let knows_none = |by: &&NodeId| two.iter().all(|of| !knows(&net, **by, *of));
+    let Some(by) = old.iter().rev().find(knows_none).copied() else {
+        return false;
+    };
+    // Itself last.
+    for node in (0..MEMBERS).filter(|n| *n != by).chain([by]) {
+        let member = net.me(node);
+        net.command(by, Command::Down { member });
+    }
+    net.run(secs(1));
+    old.iter().for_each(|node| net.kill(*node));
+    start_again(&mut net, &config);
+    let case = format!("{strategy:?}, {places:?}, seed {seed}");
+    expect_one_cluster(&mut net, *strategy == Strategy::None, &case);
+    true
+}
+
+/// When the resolver of a cluster ends all of its members, because one of them crashed.
+fn downs_all_at(seed: u64, config: &Config) -> MonoTime {
+    let mut net = Net::cluster(seed, MEMBERS, config);
+    net.kill(MEMBERS - 1);
+    while net.living().len() >= MEMBERS - 1 {
+        net.run(Duration::from_millis(1));
+    }
+    net.now
+}
+
+/// The resolver downs all because one has crashed, while two processes join.
+#[test]
+fn the_resolver_downs_all_while_two_join() {
+    let (mut cases, mut left) = (0, 0);
+    let config = config(Strategy::DownAll);
+    for seed in 0..100 {
+        let at = downs_all_at(seed, &config);
+        let mut net = Net::cluster(seed, MEMBERS, &config);
+        net.kill(MEMBERS - 1);
+        let before = Duration::from_millis(20 + seed * 2);
+        net.run(at.since(net.now) - before);
+        let places = [MEMBERS, MEMBERS + 1];
+        let Some([one, two]) = two_joiners(&mut net, &config, places) else {
+            continue;
+        };
+        cases += 1;
+        let case = format!("seed {seed}");
+        while net.living().iter().any(|n| *n < MEMBERS) && net.now < at + secs(5) {
+            net.run(Duration::from_millis(1));
+        }
+        let are_left = net.nodes[one].lives() && net.nodes[two].lives();
+        left += usize::from(are_left);
+        net.run(secs(1));
+        start_again(&mut net, &config);
+        expect_one_cluster(&mut net, false, &case);
+    }
+    assert!(cases > 5 && left > 0, "{cases}, {left}");
+}
