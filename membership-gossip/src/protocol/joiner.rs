@@ -85,8 +85,7 @@ impl Joiner {
     }
 
     /// Whether this cluster may begin, or go on after all who were up have ended: somebody is in service, or a
-    /// majority of the contact points are members. Others that were just taken in may be left, too, and not
-    /// be known here. A founding by the first seed needs nobody else.
+    /// majority of the contact points are members; others may be left, too. A first seed needs nobody else.
     pub(crate) fn may_begin(&self, ctx: &Ctx) -> bool {
         if ctx.config.founding != Founding::Majority || ctx.is_in_service() {
             return true;
@@ -133,24 +132,26 @@ impl Joiner {
     }
 
     /// The leader of a cluster that has begun tells contact points that are no members of it. So
-    /// contact points that were all restarted join it, and do not found another one.
+    /// contact points that were all restarted join it, and do not found another one. Where nobody is in
+    /// service any more, each member asks them for others, as before the beginning.
     pub(crate) fn announce(&self, ctx: &mut Ctx) {
-        let leads = || ctx.scope().leader(ctx.gossip.state()) == Some(ctx.me);
         let begun = ctx.config.founding == Founding::Majority && ctx.is_established();
         if !begun || !ctx.is_member() {
             return;
         }
+        let established = ctx.is_in_service();
+        if !established {
+            self.ask(ctx);
+        }
         let members = ctx.gossip.state().members();
-        let points = self.contact_points.iter();
-        let absent: Vec<_> = points
-            .filter(|p| members.at(p).is_none_or(|m| !m.status().is_present()))
-            .copied()
-            .collect();
-        if absent.is_empty() || !leads() {
+        let is_absent = |p: &&SocketAddr| members.at(p).is_none_or(|m| !m.status().is_present());
+        let absent = self.contact_points.iter().filter(is_absent).copied();
+        let absent: Vec<_> = absent.collect();
+        if absent.is_empty() || ctx.scope().leader(ctx.gossip.state()) != Some(ctx.me) {
             return;
         }
         for point in absent {
-            ctx.send_at(point, Message::InitJoinAck { established: true });
+            ctx.send_at(point, Message::InitJoinAck { established });
         }
     }
 
@@ -243,8 +244,8 @@ impl Joiner {
                 if !ctx.knows(&from) {
                     self.request(ctx, from);
                 }
-            } else if !ctx.is_established() && (established || self.gives_way(ctx, header)) {
-                // This cluster never began; that one has, or is the one of two that may.
+            } else if !ctx.is_in_service() && (established || self.gives_way(ctx, header)) {
+                // Nobody is in service here; somebody is there, or it is the one of two that may begin.
                 ctx.forget_cluster();
                 ctx.me = ctx.me.with_epoch(ctx.me.epoch().saturating_add(1));
                 self.start_over(ctx);
@@ -272,12 +273,11 @@ impl Joiner {
         ctx.config.founding == Founding::Majority && is_earlier && !self.may_begin(ctx)
     }
 
-    /// A member takes this process for an earlier one at its endpoint: its cluster has not missed that
-    /// one yet, so nobody has [announced](Self::announce) the cluster here. Contact points that are
-    /// restarted together would found another one.
+    /// A member takes this process for an earlier one at its endpoint, which its cluster has not missed:
+    /// nobody has [announced](Self::announce) that here. Restarted contact points would found another one.
     pub(crate) fn on_mistaken(&self, ctx: &mut Ctx, header: &Header, to: &SiloAddress) {
         let is_earlier = to.same_endpoint(&ctx.me) && header.from.endpoint() != ctx.me.endpoint();
-        let is_settled = ctx.is_member() && ctx.is_established();
+        let is_settled = ctx.is_member() && ctx.is_in_service();
         if is_earlier && header.founding.is_some() && !self.contact_points.is_empty() && !is_settled
         {
             let settings = ctx.config.shared();
@@ -353,10 +353,10 @@ impl Joiner {
         None
     }
 
-    /// The cluster that this process was taken into has begun without it, and has removed it: in what
-    /// it knows nobody was ever up, itself included, so it starts over.
+    /// The cluster that this process was taken into goes on without it, and has removed it: in what it
+    /// knows nobody is in service, itself included, so it starts over.
     fn on_left_behind(&mut self, ctx: &mut Ctx, least: u64) {
-        if !ctx.is_established() && is_later(ctx, least) {
+        if !ctx.is_in_service() && is_later(ctx, least) {
             ctx.forget_cluster();
             ctx.me = ctx.me.with_epoch(least);
             self.start_over(ctx);

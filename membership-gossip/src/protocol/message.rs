@@ -182,7 +182,7 @@ pub enum Message {
     },
     /// The answer of a member: join here.
     InitJoinAck {
-        /// Whether a member of its cluster has ever been up.
+        /// Whether a member of its cluster is in service.
         established: bool,
     },
     /// The answer of a process that is in no cluster, or leaves it.

@@ -176,3 +176,54 @@ fn the_resolver_downs_all_while_two_join() {
     }
     assert!(cases > 5 && left > 0, "{cases}, {left}");
 }
+
+/// A process that was just taken in is told that all others are down.
+fn left_alone(net: &mut Net, config: &Config) -> Option<NodeId> {
+    let one = net.start(MEMBERS, config);
+    net.join_all(&[one]);
+    while net.nodes[one].protocol.status().is_none() {
+        net.run(Duration::from_micros(500));
+    }
+    let all: Vec<_> = (0..MEMBERS).collect();
+    net.split(&[one], &all);
+    for node in all {
+        let member = net.me(node);
+        net.command(one, Command::Down { member });
+    }
+    number(net, one).is_none().then_some(one)
+}
+
+/// One that is left alone goes on with nobody, and joins those who have founded another cluster meanwhile.
+#[test]
+fn who_is_left_alone_joins_a_cluster_that_was_founded_meanwhile() {
+    let config = config(Strategy::KeepMajority { role: None });
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, MEMBERS, &config);
+        let one = left_alone(&mut net, &config).unwrap();
+        (0..MEMBERS).for_each(|node| net.kill(node));
+        start_again(&mut net, &config);
+        net.run(secs(60));
+        assert_eq!(number(&net, one), None, "seed {seed}");
+        assert_eq!(foundings(&net), 2, "seed {seed}");
+        net.heal();
+        net.run(secs(60));
+        assert_eq!(foundings(&net), 1, "seed {seed}\n{}", net.describe());
+        assert!(net.is_agreed(), "seed {seed}\n{}", net.describe());
+    }
+}
+
+/// The others live, and have removed it.
+#[test]
+fn who_is_left_alone_joins_anew_where_it_was_removed() {
+    let config = config(Strategy::KeepMajority { role: None });
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, MEMBERS, &config);
+        let one = left_alone(&mut net, &config).unwrap();
+        net.run(secs(60));
+        assert_eq!(number(&net, one), None, "seed {seed}");
+        net.heal();
+        net.run(secs(60));
+        assert_eq!(net.living().len(), MEMBERS + 1, "seed {seed}");
+        assert!(net.is_agreed(), "seed {seed}\n{}", net.describe());
+    }
+}
