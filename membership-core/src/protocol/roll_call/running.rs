@@ -75,21 +75,31 @@ impl Running {
             } else {
                 self.asked.difference(&self.here).copied().collect()
             };
+            if self.are_many_silent() {
+                // They were asked three times: that is no loss, whatever was in vain before.
+                self.more = usize::MAX;
+            }
             for silo in silent.into_iter().filter(alive) {
                 self.suspect(now, silo, self.began, asked(&silo));
             }
         }
     }
 
-    /// How long the silos that do not answer are waited for. Where one in eight answers and one in
-    /// three does not, that is no loss of single messages: many silos died, or the network is cut.
+    /// How long the silos that do not answer are waited for: not for long where many died, or the
+    /// network is cut. If the calls before this one were in vain, that must be seen in more messages.
     fn silence(&self) -> Duration {
-        let (asked, here) = (self.asked.len(), self.here.len());
-        if here * ANSWERS >= asked && (asked - here) * 3 >= asked {
+        let is_limited = self.more < self.asked.len();
+        if self.are_many_silent() && !is_limited {
             self.timeout / 4
         } else {
             self.timeout * 3 / 4
         }
+    }
+
+    /// Whether one in eight answers and one in three does not: that is no loss of single messages.
+    fn are_many_silent(&self) -> bool {
+        let (asked, here) = (self.asked.len(), self.here.len());
+        here * ANSWERS >= asked && (asked - here) * 3 >= asked
     }
 
     /// Whether at least one in eight of those that answer reaches most of the suspects: then the
