@@ -129,6 +129,16 @@ impl Admission {
         }
     }
 
+    /// This process did not run, or not in time: who was not heard in that time may have answered.
+    pub(crate) fn paused(&mut self, now: MonoTime, late: Duration) {
+        for proof in self.proofs.values_mut() {
+            proof.since = now.min(proof.since + late);
+            if let Some(vouching) = &mut proof.vouching {
+                vouching.votes.paused(now, late);
+            }
+        }
+    }
+
     /// The process at an advertised address says who it is.
     pub(crate) fn on_identity(
         &mut self,

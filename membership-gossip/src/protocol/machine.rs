@@ -254,6 +254,9 @@ impl Protocol {
             self.observer
                 .paused(&mut self.ctx, &mut self.heartbeats, late);
             self.resolver.paused(&self.ctx);
+            let now = self.ctx.mono();
+            self.admission.paused(now, late);
+            self.vouchers.paused(now, late);
         }
     }
 

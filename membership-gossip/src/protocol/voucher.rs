@@ -12,8 +12,11 @@ use super::message::{Header, Message, Refusal};
 
 /// How long a process may take to answer, before others hear that it is not reached.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// How long those that are asked may take: one that has ended says nothing, and counts for nobody.
+/// How long those that are asked may take: one that has ended says nothing, and counts for nobody. Who
+/// does not reach the process must be heard in that time: it says so within `STEP` after `ANSWER_TIME`.
 const VOUCH_TIME: Duration = Duration::from_secs(3);
+/// Time between two looks at what is not answered.
+const STEP: Duration = Duration::from_millis(200);
 /// The most questions at a time. For one more the oldest is dropped.
 const MAX_QUESTIONS: usize = 4_096;
 
@@ -52,7 +55,7 @@ impl Vouchers {
             }
         }
         if self.questions.is_empty() {
-            ctx.timers.set(Timer::Vouch, now + AGAIN);
+            ctx.timers.set(Timer::Vouch, now + STEP);
         }
         let nonce = ctx.random();
         let question = Question {
@@ -81,7 +84,14 @@ impl Vouchers {
             true
         });
         if !self.questions.is_empty() {
-            ctx.timers.set(Timer::Vouch, now + AGAIN);
+            ctx.timers.set(Timer::Vouch, now + STEP);
+        }
+    }
+
+    /// This process did not run, or not in time: what it did not hear in that time proves nothing.
+    pub(crate) fn paused(&mut self, now: MonoTime, late: Duration) {
+        for question in self.questions.values_mut() {
+            question.since = now.min(question.since + late);
         }
     }
 
@@ -152,6 +162,11 @@ impl Votes {
             return None;
         }
         verdict
+    }
+
+    /// This process did not run, and what others say waits for it.
+    pub(crate) fn paused(&mut self, now: MonoTime, late: Duration) {
+        self.since = now.min(self.since + late);
     }
 
     pub(crate) fn on_vouched(&mut self, from: SiloAddress, reached: bool) {

@@ -17,3 +17,4 @@ mod restarts;
 mod slow;
 mod specification;
 mod unsettled;
+mod vouching;
