@@ -177,10 +177,11 @@ impl Protocol {
         waited: Duration,
     ) {
         let (ctx, from) = (&mut self.ctx, header.from);
-        // Who hears nobody says so of itself: that is no sign that others hear.
-        if !matches!(body, Message::Relayed { subject } if *subject == from) {
-            ctx.hears();
+        // Who hears nobody says so of itself: that is no sign that others hear, or that it does.
+        if matches!(body, Message::Relayed { subject } if *subject == from) {
+            return;
         }
+        ctx.hears();
         // A member that sends whole states drops those of whom it does not know or reach.
         let drops =
             ctx.config.spreading == Spreading::States && (!ctx.knows(&from) || ctx.flags(&from));

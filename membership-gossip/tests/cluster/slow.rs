@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use membership_gossip::Config;
 use membership_gossip::downing::{Downing, Strategy};
+use membership_gossip::protocol::Notice;
 
-use crate::net::{Expect as _, Net, NodeId, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
 
 /// Runs, and panics as soon as a member that is well does not count another one that is well.
 #[track_caller]
@@ -68,6 +69,36 @@ fn members_that_are_held_up_again_and_again_end_nobody_else() {
             run_well(&mut net, &well, Duration::from_millis(on + off), &case);
         }
         run_well(&mut net, &well, secs(60), &case);
+    }
+}
+
+/// A member that hears nobody says so to those that it does not watch: that is no sign that anybody reaches
+/// it.
+#[test]
+fn a_member_that_hears_nothing_is_missed_at_once() {
+    for (monitored_by, members) in [(1, 4), (1, 5), (2, 8), (5, 12)] {
+        for seed in 0..10 {
+            let mut config = Config::default();
+            config.downing = Downing::new(Strategy::None);
+            config.monitored_by = monitored_by;
+            let mut net = Net::cluster(seed, members, &config);
+            let (deaf, all) = (members - 1, 0..members - 1);
+            let cut = all.clone().map(|at| (endpoint(at), endpoint(deaf)));
+            net.cut.extend(cut);
+            let case = format!("seed {seed}, {members} members, {monitored_by} watch each");
+            let missed = |net: &Net| {
+                let state = net.view(0).state().clone();
+                let mut flags = state.reachability().flags();
+                flags.any(|(_, subject, _)| subject == net.me(deaf))
+            };
+            let took = net.try_run_until(secs(10), missed);
+            assert!(took.is_ok(), "{case}");
+            let is_told = |notice: &Notice| matches!(notice, Notice::LinkBroken { .. });
+            for at in all {
+                let told = net.nodes[at].notices.iter().any(|(_, n)| is_told(n));
+                assert!(!told, "{case}: {at} was told that others reach it");
+            }
+        }
     }
 }
 
