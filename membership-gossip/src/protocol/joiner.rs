@@ -120,7 +120,12 @@ impl Joiner {
             self.since = now;
             self.nacks.clear();
         }
-        if self.asked.is_none() {
+        if let Some((asked, at)) = self.asked {
+            // The question, or the welcome, may be lost: who was taken in and does not know it is missed.
+            if now.since(at).as_secs() % 3 == 2 {
+                self.request(ctx, asked);
+            }
+        } else {
             self.ask(ctx);
             if self.contact_points.contains(&ctx.me.endpoint()) {
                 self.own_address.ask(ctx);
@@ -160,10 +165,8 @@ impl Joiner {
         let body = Arc::new(Message::InitJoin { settings });
         let me = ctx.me.endpoint();
         // Those that are members here, too: they may have been restarted into another cluster.
-        let others = self.contact_points.iter().filter(|point| **point != me);
-        let others: Vec<_> = others.copied().collect();
-        for other in others {
-            ctx.send_at(other, Arc::clone(&body));
+        for other in self.contact_points.iter().filter(|point| **point != me) {
+            ctx.send_at(*other, Arc::clone(&body));
         }
     }
 
@@ -347,7 +350,6 @@ impl Joiner {
                     self.unreached_since = ctx.mono();
                 }
             }
-            // Asked again soon.
             _ => self.asked = None,
         }
         None

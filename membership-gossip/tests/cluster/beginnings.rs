@@ -7,7 +7,7 @@ use membership_gossip::downing::{Downing, Strategy};
 use membership_gossip::protocol::Command;
 use membership_gossip::state::MemberStatus;
 
-use crate::net::{Net, NodeId, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
 
 const MEMBERS: usize = 7;
 
@@ -165,4 +165,24 @@ fn who_leaves_before_anybody_is_up_begins_nothing() {
         assert!(!has_begun(&net), "seed {seed}\n{}", net.describe());
     }
     assert!(left >= 10, "{left}");
+}
+
+/// Many join a small cluster while each fifth message is lost. Who was taken in, and has not heard it, is
+/// missed: so many of them for so long that nearly all were downed.
+#[test]
+fn many_join_while_messages_are_lost() {
+    for seed in 0..3 {
+        let (members, all) = (2, 122);
+        let mut net = Net::cluster(seed, members, &Config::default());
+        net.loss = 0.2;
+        for at in members..all {
+            let joiner = net.start(at, &Config::default());
+            net.join(joiner, vec![endpoint(0), endpoint(1)]);
+        }
+        let in_it = |net: &Net| (0..all).all(|n| net.nodes[n].protocol.status().is_some());
+        let took = net.run_until(secs(60), in_it);
+        net.heal();
+        net.run_until(secs(60), Net::is_agreed);
+        assert_eq!(net.living().len(), all, "seed {seed}, after {took:?}");
+    }
 }
