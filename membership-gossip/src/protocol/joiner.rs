@@ -76,7 +76,7 @@ impl Joiner {
         }
     }
 
-    fn start_over(&mut self, ctx: &mut Ctx) {
+    pub(super) fn start_over(&mut self, ctx: &mut Ctx) {
         self.since = ctx.mono();
         self.nacks.clear();
         self.asked = None;
@@ -239,7 +239,12 @@ impl Joiner {
     }
 
     /// A member answered.
-    pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, header: &Header, established: bool) {
+    pub(crate) fn on_ack(
+        &mut self,
+        ctx: &mut Ctx,
+        header: &Header,
+        established: bool,
+    ) -> Option<Termination> {
         let from = header.from;
         if ctx.is_member() {
             if header.founding == ctx.founding {
@@ -249,15 +254,14 @@ impl Joiner {
                 }
             } else if !ctx.is_in_service() && (established || self.gives_way(ctx, header)) {
                 // Nobody is in service here; somebody is there, or it is the one of two that may begin.
-                ctx.forget_cluster();
-                ctx.me = ctx.me.with_epoch(ctx.me.epoch().saturating_add(1));
-                self.start_over(ctx);
+                return self.join_another(ctx);
             }
         } else if self.asked.is_none() && !self.passes_over(ctx, from.endpoint()) {
             self.founder.stop();
             self.asked = Some((from, ctx.mono()));
             self.request(ctx, from);
         }
+        None
     }
 
     /// Whether others are to be asked first: that member did not reach this process.
@@ -266,14 +270,6 @@ impl Joiner {
             self.unreached_by.clear();
         }
         self.unreached_by.contains(&member)
-    }
-
-    /// Whether this cluster gives way to another one that has not begun either: contact points that were
-    /// restarted have forgotten what they accepted, so there may be two foundings, and neither has a
-    /// majority of the contact points. Nobody can have begun with this member while it knew of no majority.
-    fn gives_way(&self, ctx: &Ctx, header: &Header) -> bool {
-        let is_earlier = header.founding.is_some() && header.founding < ctx.founding;
-        ctx.config.founding == Founding::Majority && is_earlier && !self.may_begin(ctx)
     }
 
     /// A member takes this process for an earlier one at its endpoint, which its cluster has not missed:
@@ -319,7 +315,7 @@ impl Joiner {
             if let Refusal::EpochTooLow { least } = refusal
                 && header.founding == ctx.founding
             {
-                self.on_left_behind(ctx, *least);
+                return self.on_left_behind(ctx, *least);
             }
             return None;
         }
@@ -355,16 +351,6 @@ impl Joiner {
         None
     }
 
-    /// The cluster that this process was taken into goes on without it, and has removed it: in what it
-    /// knows nobody is in service, itself included, so it starts over.
-    fn on_left_behind(&mut self, ctx: &mut Ctx, least: u64) {
-        if !ctx.is_in_service() && is_later(ctx, least) {
-            ctx.forget_cluster();
-            ctx.me = ctx.me.with_epoch(least);
-            self.start_over(ctx);
-        }
-    }
-
     /// A member took this process in.
     pub(crate) fn on_welcome(&mut self, ctx: &mut Ctx, header: &Header, theirs: &Gossip) {
         let (me, from) = (ctx.me, header.from);
@@ -395,6 +381,6 @@ impl Joiner {
 }
 
 /// Whether a process may join with this epoch after its own.
-fn is_later(ctx: &Ctx, epoch: u64) -> bool {
+pub(super) fn is_later(ctx: &Ctx, epoch: u64) -> bool {
     (1..=MAX_LEAP).contains(&epoch.saturating_sub(ctx.me.epoch()))
 }

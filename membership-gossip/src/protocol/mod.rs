@@ -16,6 +16,7 @@
 //! | `data_centres` | what crosses data centres |
 
 mod admission;
+mod anew;
 mod codec;
 mod context;
 mod data_centres;

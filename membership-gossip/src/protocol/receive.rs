@@ -59,7 +59,10 @@ impl Protocol {
             Message::Join { settings, .. } => {
                 self.admission.on_join(ctx, link, header, settings);
             }
-            Message::InitJoinAck { established } => joiner.on_ack(ctx, header, *established),
+            Message::InitJoinAck { established } => {
+                let end = joiner.on_ack(ctx, header, *established);
+                self.stop_if(end);
+            }
             Message::InitJoinNack => joiner.on_nack(ctx, from.endpoint()),
             Message::Welcome(gossip) => joiner.on_welcome(ctx, header, gossip),
             Message::Refused(refusal) => {

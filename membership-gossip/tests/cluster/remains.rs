@@ -6,7 +6,8 @@ use std::time::Duration;
 use membership_core::MonoTime;
 use membership_gossip::Config;
 use membership_gossip::downing::{Downing, Strategy};
-use membership_gossip::protocol::Command;
+use membership_gossip::protocol::{Command, Termination};
+use membership_gossip::state::MemberStatus;
 
 use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
 
@@ -225,5 +226,71 @@ fn who_is_left_alone_joins_anew_where_it_was_removed() {
         net.run(secs(60));
         assert_eq!(net.living().len(), MEMBERS + 1, "seed {seed}");
         assert!(net.is_agreed(), "seed {seed}\n{}", net.describe());
+    }
+}
+
+/// A member that leaves hands over for long. All others of its cluster have ended meanwhile, and contact
+/// points that are started again found another one: it is not to come back there.
+#[test]
+fn who_exits_joins_no_other_cluster() {
+    let config = config(Strategy::KeepMajority { role: None });
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 4, &config);
+        net.hold_exit = true;
+        (0..4).for_each(|node| net.command(node, Command::Leave));
+        let exits = |net: &Net, node| net.status(3, node) == Some(MemberStatus::Exiting);
+        net.run_until(secs(20), |net| (0..4).all(|node| exits(net, node)));
+        (0..3).for_each(|node| net.kill(node));
+        let again: Vec<_> = (0..3).map(|at| net.start(at, &config)).collect();
+        net.join_all(&again);
+        let me = net.me(3);
+        net.run(secs(15));
+        assert_eq!((net.me(3), exits(&net, 3)), (me, true), "seed {seed}");
+        net.command(3, Command::ExitDone);
+        net.run(secs(1));
+        assert_eq!(net.nodes[3].ended, Some(Termination::Left), "seed {seed}");
+        net.run_until(secs(60), Net::is_agreed);
+    }
+}
+
+/// Who is weakly up works already. Its cluster is gone, or has removed it: it ends, and says so.
+#[test]
+fn who_is_weakly_up_does_not_start_over_in_silence() {
+    let config = config(Strategy::None);
+    for (seed, is_removed) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut net = Net::cluster(seed, 4, &config);
+        net.kill(3);
+        net.run(secs(10));
+        let one = net.start(4, &config);
+        net.join_all(&[one]);
+        let works = |net: &Net| net.status(one, one) == Some(MemberStatus::WeaklyUp);
+        net.run_until(secs(60), works);
+        let (old, me) = ([0, 1, 2, 3], net.me(one));
+        let members = old.map(|node| net.me(node));
+        net.split(&[one], &old);
+        if is_removed {
+            net.run(secs(10));
+            for member in [members[3], me] {
+                net.command(0, Command::Down { member });
+            }
+        } else {
+            (0..3).for_each(|node| net.kill(node));
+        }
+        net.run(secs(10));
+        for member in members {
+            net.command(one, Command::Down { member });
+        }
+        if !is_removed {
+            let again: Vec<_> = (0..3).map(|at| net.start(at, &config)).collect();
+            net.join_all(&again);
+        }
+        net.run(secs(30));
+        let case = format!("seed {seed}, removed {is_removed}");
+        assert!(works(&net), "{case}\n{}", net.describe());
+        net.heal();
+        net.run(secs(30));
+        let end = (net.me(one), net.nodes[one].ended.clone());
+        assert_eq!(end, (me, Some(Termination::Gone)), "{case}");
+        assert!(net.is_agreed(), "{case}\n{}", net.describe());
     }
 }
