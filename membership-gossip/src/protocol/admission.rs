@@ -223,7 +223,7 @@ pub(crate) fn on_init_join(ctx: &mut Ctx, link: LinkId, header: &Header, setting
     } else if let Some((name, value, yours)) = ctx.config.disagreement(settings) {
         Message::Refused(Refusal::Settings { name, value, yours })
     } else {
-        let established = ctx.is_in_service();
+        let established = ctx.has_service();
         Message::InitJoinAck { established }
     };
     ctx.reply(link, header.from, body);

@@ -34,7 +34,7 @@ impl Joiner {
     /// The cluster that this process was taken into goes on without it, and has removed it: in what it
     /// knows nobody is in service, itself included. The end, if it has begun to work, or leaves.
     pub(super) fn on_left_behind(&mut self, ctx: &mut Ctx, least: u64) -> Option<Termination> {
-        if ctx.is_in_service() || !is_later(ctx, least) {
+        if ctx.has_service() || !is_later(ctx, least) {
             return None;
         }
         match ctx.status()? {

@@ -112,6 +112,18 @@ impl Ctx {
         members.any(|m| m.serves())
     }
 
+    /// Whether somebody is in service for this member. One that only joins decides about nobody: those that
+    /// nobody reaches may have ended for good.
+    pub(crate) fn has_service(&self) -> bool {
+        if self.status() != Some(MemberStatus::Joining) {
+            return self.is_in_service();
+        }
+        let state = self.gossip.state();
+        let unreachable = self.scope().unreachable(state);
+        let mut members = state.members().iter();
+        members.any(|m| m.serves() && !unreachable.contains(&m.address()))
+    }
+
     /// A member that speaks to me, by the state that I know.
     pub(crate) fn knows(&self, address: &SiloAddress) -> bool {
         self.gossip.state().members().contains(address)

@@ -144,7 +144,7 @@ impl Joiner {
         if !begun || !ctx.is_member() {
             return;
         }
-        let established = ctx.is_in_service();
+        let established = ctx.has_service();
         if !established {
             self.ask(ctx);
         }
@@ -252,7 +252,7 @@ impl Joiner {
                 if !ctx.knows(&from) {
                     self.request(ctx, from);
                 }
-            } else if !ctx.is_in_service() && (established || self.gives_way(ctx, header)) {
+            } else if !ctx.has_service() && (established || self.gives_way(ctx, header)) {
                 // Nobody is in service here; somebody is there, or it is the one of two that may begin.
                 return self.join_another(ctx);
             }

@@ -111,7 +111,7 @@ impl Protocol {
     fn receive_founding(&mut self, header: &Header, body: &Message) {
         let (ctx, joiner, from) = (&mut self.ctx, &mut self.joiner, header.from);
         if ctx.is_member() {
-            let established = ctx.is_in_service();
+            let established = ctx.has_service();
             if matches!(body, Message::Propose { .. } | Message::Accept { .. }) {
                 ctx.send(from, Message::InitJoinAck { established });
             }

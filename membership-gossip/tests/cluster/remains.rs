@@ -294,3 +294,32 @@ fn who_is_weakly_up_does_not_start_over_in_silence() {
         assert!(net.is_agreed(), "{case}\n{}", net.describe());
     }
 }
+
+/// A process that was just taken in is cut off from all others, which end. It never becomes weakly up, and
+/// so decides about nobody: in what it knows they are up for ever. It joins who takes their places.
+#[test]
+fn who_reaches_nobody_in_service_joins_those_who_founded_meanwhile() {
+    for strategy in [Strategy::KeepMajority { role: None }, Strategy::None] {
+        let mut config = config(strategy);
+        config.weakly_up_after = None;
+        for seed in 0..20 {
+            let mut net = Net::cluster(seed, MEMBERS, &config);
+            let one = net.start(MEMBERS, &config);
+            net.join_all(&[one]);
+            while net.nodes[one].protocol.status().is_none() {
+                net.run(Duration::from_micros(500));
+            }
+            let all: Vec<_> = (0..MEMBERS).collect();
+            net.split(&[one], &all);
+            all.iter().for_each(|node| net.kill(*node));
+            start_again(&mut net, &config);
+            net.run(secs(60));
+            let status = net.nodes[one].protocol.status();
+            assert_eq!((status, foundings(&net)), (Some(MemberStatus::Joining), 2));
+            net.heal();
+            net.run(secs(60));
+            assert_eq!(foundings(&net), 1, "seed {seed}\n{}", net.describe());
+            assert!(net.is_agreed(), "seed {seed}\n{}", net.describe());
+        }
+    }
+}
