@@ -9,6 +9,7 @@
 
 mod auto_down;
 mod claim;
+mod doubted;
 mod indirect;
 mod keep_majority;
 mod keep_oldest;

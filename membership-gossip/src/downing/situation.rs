@@ -16,9 +16,10 @@ use crate::state::{Gossip, Member, MemberStatus};
 pub struct Situation {
     /// All members of the data centre, by address.
     pub members: Vec<Arc<Member>>,
-    /// Those that are flagged.
+    /// Those that are not reached: whoever is flagged and has not seen the state in which it is, and the
+    /// indirectly connected. Whom these flag is reached by others.
     pub unreachable: BTreeSet<SiloAddress>,
-    /// Those that some reach and others do not.
+    /// Those that some reach and others do not, and who are [to blame](indirectly_connected) for it.
     pub indirect: BTreeSet<SiloAddress>,
     /// Whether this side holds the lease; none: the arbiter was not asked.
     pub lease: Option<bool>,
@@ -57,6 +58,16 @@ impl Situation {
     /// The situation that a state shows.
     #[must_use]
     pub fn of(gossip: &Gossip, scope: &Scope) -> Self {
+        let mut situation = Self::flagged(gossip, scope);
+        situation
+            .unreachable
+            .retain(|member| !gossip.has_seen(member));
+        situation.unreachable.extend(&situation.indirect);
+        situation
+    }
+
+    /// The same where nobody is taken for reached who is flagged.
+    pub(crate) fn flagged(gossip: &Gossip, scope: &Scope) -> Self {
         let state = gossip.state();
         let mine = state.members().iter().filter(|m| scope.is_mine(m));
         let flags = current_flags(gossip, scope);
@@ -195,7 +206,7 @@ impl Situation {
 /// The flags of the data centre about those that are neither down nor exiting, by observers that have
 /// seen the current state. Others' flags are old: an observer on the other side of a split cannot take
 /// back what it said before.
-fn current_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddress)> {
+pub(super) fn current_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddress)> {
     let state = gossip.state();
     let mine = |address: &SiloAddress, counts: fn(&Member) -> bool| {
         state

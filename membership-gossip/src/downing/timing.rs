@@ -1,11 +1,12 @@
 //! When the resolver decides: once nothing has changed for a while, or when things have not settled
 //! for too long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use membership_core::{MonoTime, SiloAddress};
 
-use super::{Downing, is_lease};
+use super::doubted::Doubted;
+use super::{Downing, Situation, is_lease};
 use crate::convergence::Scope;
 use crate::state::{Gossip, Member, MemberStatus, Version};
 
@@ -23,7 +24,7 @@ pub enum Due {
 /// What a change of makes the resolver wait again: flags, and members that went up, exit or are
 /// down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Watched {
+pub(super) struct Watched {
     flags: Vec<(SiloAddress, SiloAddress)>,
     /// The flags about members that no strategy counts: those that join, or leave before they were up.
     joining: Vec<(SiloAddress, SiloAddress)>,
@@ -31,8 +32,61 @@ struct Watched {
 }
 
 impl Watched {
+    /// What flags say that are `believed`, and what steps there were. Joining, weakly up, leaving and
+    /// removed members do not make it wait, nor one that leaves before it was up: a process that is started
+    /// and stopped again and again would make it wait for ever.
+    pub(super) fn of(
+        gossip: &Gossip,
+        scope: &Scope,
+        every_flag_counts: bool,
+        believed: impl Fn(&SiloAddress, &SiloAddress) -> bool,
+    ) -> Self {
+        let state = gossip.state();
+        let blocks = |address: &SiloAddress| {
+            let member = state.member(address);
+            member.is_some_and(|m| scope.is_mine(m) && m.status().is_present())
+        };
+        let unreachable = scope.unreachable(state);
+        let counts = |address: &SiloAddress| {
+            let member = state.member(address);
+            every_flag_counts || member.is_some_and(Member::serves)
+        };
+        let (flags, joining) = unreachable
+            .iter()
+            .filter(|(subject, _)| blocks(subject))
+            .flat_map(|(subject, by)| {
+                let mut observers: Vec<_> = by.iter().filter(|o| believed(o, subject)).collect();
+                // Where it does not matter who flags a member, the member stands for all of them.
+                if !every_flag_counts && !observers.is_empty() {
+                    observers = vec![subject];
+                }
+                observers.into_iter().map(|observer| (*observer, *subject))
+            })
+            .partition(|(_, subject)| counts(subject));
+        let members = state.members().iter().filter(|m| scope.is_mine(m));
+        let steps = members.filter_map(|m| {
+            let step = match m.status() {
+                _ if m.serves() => MemberStatus::Up,
+                MemberStatus::Exiting => MemberStatus::Exiting,
+                MemberStatus::Down => MemberStatus::Down,
+                _ => return None,
+            };
+            Some((m.address(), step))
+        });
+        Self {
+            flags,
+            joining,
+            steps: steps.collect(),
+        }
+    }
+
+    /// Takes note of members as if they were flagged.
+    pub(super) fn add(&mut self, members: &BTreeSet<SiloAddress>) {
+        self.flags.extend(members.iter().map(|m| (*m, *m)));
+    }
+
     /// Whether strategies count the same members, on the same sides.
-    fn counts_as(&self, other: &Self) -> bool {
+    pub(super) fn counts_as(&self, other: &Self) -> bool {
         (&self.flags, &self.steps) == (&other.flags, &other.steps)
     }
 
@@ -59,6 +113,7 @@ pub struct Timing {
     counted_at: MonoTime,
     /// The first change since all was well.
     unsettled_at: Option<MonoTime>,
+    doubted: Doubted,
 }
 
 impl Timing {
@@ -72,7 +127,7 @@ impl Timing {
     ) -> Due {
         if self.version != Some(gossip.version()) {
             self.version = Some(gossip.version());
-            let watched = watched(downing, gossip, scope);
+            let watched = Watched::of(gossip, scope, downing.every_flag_counts, |_, _| true);
             if watched != self.watched {
                 if !watched.counts_as(&self.watched) {
                     self.counted_at = now;
@@ -86,7 +141,11 @@ impl Timing {
         }
         if self.watched.flags.is_empty() && self.watched.joining.is_empty() {
             self.unsettled_at = None;
+            self.doubted = Doubted::default();
             return Due::Nothing;
+        }
+        if !downing.every_flag_counts {
+            self.doubted.look(now, gossip, scope);
         }
         let since = *self.unsettled_at.get_or_insert(now);
         let too_long = downing
@@ -111,54 +170,29 @@ impl Timing {
         self.changed_at = now;
         self.counted_at = now;
         self.unsettled_at = self.unsettled_at.map(|_| now);
+        self.doubted.start_over(now);
+    }
+
+    /// The indirectly connected, if nothing has changed for `stable_after` but by what they say.
+    pub(crate) fn settled_but_for(
+        &self,
+        now: MonoTime,
+        downing: &Downing,
+    ) -> Option<&BTreeSet<SiloAddress>> {
+        let (indirect, since) = self.doubted.indirect();
+        let is_settled = now.since(since) >= downing.stable_after;
+        (is_settled && !indirect.is_empty()).then_some(indirect)
+    }
+
+    /// The last situation that was known on the whole side, if nothing has changed since but by what the
+    /// indirectly connected say.
+    pub(crate) const fn known(&self) -> Option<&Situation> {
+        self.doubted.situation()
     }
 
     /// Since when somebody is unreachable.
     #[must_use]
     pub const fn unsettled_at(&self) -> Option<MonoTime> {
         self.unsettled_at
-    }
-}
-
-/// Joining, weakly up, leaving and removed members do not make it wait, nor one that leaves before it was
-/// up: a process that is started and stopped again and again would make it wait for ever.
-fn watched(downing: &Downing, gossip: &Gossip, scope: &Scope) -> Watched {
-    let state = gossip.state();
-    let blocks = |address: &SiloAddress| {
-        let member = state.member(address);
-        member.is_some_and(|m| scope.is_mine(m) && m.status().is_present())
-    };
-    let unreachable = scope.unreachable(state);
-    let counts = |address: &SiloAddress| {
-        let member = state.member(address);
-        downing.every_flag_counts || member.is_some_and(Member::serves)
-    };
-    let (flags, joining) = unreachable
-        .iter()
-        .filter(|(subject, _)| blocks(subject))
-        .flat_map(|(subject, by)| {
-            // Where it does not matter who flags a member, the member stands for all of them.
-            let observers: Vec<_> = if downing.every_flag_counts {
-                by.iter().copied().collect()
-            } else {
-                vec![*subject]
-            };
-            observers.into_iter().map(|observer| (observer, *subject))
-        })
-        .partition(|(_, subject)| counts(subject));
-    let members = state.members().iter().filter(|m| scope.is_mine(m));
-    let steps = members.filter_map(|m| {
-        let step = match m.status() {
-            _ if m.serves() => MemberStatus::Up,
-            MemberStatus::Exiting => MemberStatus::Exiting,
-            MemberStatus::Down => MemberStatus::Down,
-            _ => return None,
-        };
-        Some((m.address(), step))
-    });
-    Watched {
-        flags,
-        joining,
-        steps: steps.collect(),
     }
 }

@@ -120,7 +120,7 @@ impl Leading {
         if reached < majority(joiner.contact_points().len()) {
             return false;
         }
-        let situation = Situation::of(&ctx.gossip, &ctx.scope());
+        let situation = Situation::flagged(&ctx.gossip, &ctx.scope());
         if !situation.is_seen_by_its_side(&ctx.gossip, &ctx.scope()) {
             return false;
         }

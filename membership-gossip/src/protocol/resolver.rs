@@ -85,23 +85,42 @@ impl Resolver {
         let unsettled = self.timing.unsettled_at().unwrap_or(now);
         let more = downing.down_all_when_unstable;
         let too_long = downing.stable_after + more.unwrap_or(downing.stable_after);
+        let settled = self.timing.settled_but_for(now, &downing).cloned();
+        if let Some(indirect) = settled.filter(|_| due != Due::Decide && leads(ctx)) {
+            // Those go first, and nobody waits for what they say of others.
+            let (situation, is_seen) = side(ctx);
+            let decision = decide(&downing, &situation.clone().with_lease(true));
+            let are_all = decision.verdict == Verdict::DownIndirectlyConnected;
+            if is_seen && are_all && decision.indirect == indirect {
+                if is_lease(&downing.strategy) {
+                    return self.ask_now(ctx, situation);
+                }
+                return self.carry_out(ctx, decision);
+            }
+        }
         match due {
             Due::Nothing => {}
             // Everybody for itself: that there is one leader is part of what did not settle.
             Due::DownAll => {
-                let situation = situation(ctx);
+                let known = self.timing.known().cloned();
+                let situation = known.clone().unwrap_or_else(|| situation(ctx));
                 // Others do not reach this member, or it does not hear them: it is one of those that
                 // things do not settle for, and says nothing about the others.
                 let is_one = ctx.is_quiet() || situation.unreachable.contains(&ctx.me);
                 let may_wait = ctx.config.doubt_oneself && now.since(unsettled) < too_long * 2;
-                if may_wait && !is_one && situation.indirect.is_empty() {
+                let may_wait = may_wait && (known.is_some() || situation.indirect.is_empty());
+                if may_wait && !is_one {
                     // A side that goes on harms nobody by waiting: what it takes over begins later still.
                     // An arbiter is safe to ask at any time; nobody waits for the larger side now.
-                    let (side, _) = side(ctx);
+                    let side = known.unwrap_or_else(|| side(ctx).0).with_lease(true);
                     match decide(&downing, &side).verdict {
-                        Verdict::DownUnreachable => return,
-                        Verdict::AskLease if leads(ctx) => return self.ask_now(ctx, side),
-                        Verdict::AskLease => return,
+                        Verdict::DownUnreachable if is_lease(&downing.strategy) => {
+                            if leads(ctx) {
+                                self.ask_now(ctx, side);
+                            }
+                            return;
+                        }
+                        Verdict::DownUnreachable | Verdict::DownIndirectlyConnected => return,
                         _ => {}
                     }
                 }

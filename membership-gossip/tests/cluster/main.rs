@@ -6,6 +6,7 @@ mod addresses;
 mod arbiter;
 mod basics;
 mod beginnings;
+mod broken_links;
 mod campaign;
 mod departures;
 mod liars;

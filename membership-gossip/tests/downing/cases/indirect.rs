@@ -26,10 +26,10 @@ fn who_is_connected_indirectly() {
         ("a clean split, seen from one side", "ad be", "abc", ""),
         ("two that flag each other", "de ed", "abcde", "de"),
         (
-            "one of them has not seen it: it is on the other side",
+            "one of them has not seen it: it is on the other side, and its flag is old",
             "de ed",
             "abcd",
-            "de",
+            "",
         ),
         (
             "both are on the other side, their flags are old",
@@ -58,6 +58,39 @@ fn who_is_connected_indirectly() {
             "bcde",
             "",
         ),
+        ("that one has seen it", "ad ae ba ca", "abcde", "a"),
+        (
+            "one that flags many, and that nobody flags",
+            "ad ae ac",
+            "abcde",
+            "a",
+        ),
+        ("two that do so", "ad ae bc bf", "abcdef", "ab"),
+        (
+            "one that flags many, and one of them flags it",
+            "ad ae ac da",
+            "abcde",
+            "a",
+        ),
+        (
+            "one that flags others, and another broken link",
+            "ad ae bc",
+            "abcde",
+            "abc",
+        ),
+        (
+            "two that several flag, by one that is well, too",
+            "ad ae bd ce",
+            "abcde",
+            "de",
+        ),
+        (
+            "two that most flag, and that flag one who is well",
+            "ca da ea fb gb hb ac bc",
+            "abcdefgh",
+            "ab",
+        ),
+        ("a chain of broken links", "ab bc cd", "abcd", "bc"),
         ("with one other accuser only, it is", "ab ba ac", "ab", "ab"),
         ("nobody is flagged", "", "abc", ""),
     ] {
