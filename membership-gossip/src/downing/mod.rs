@@ -30,6 +30,7 @@ pub use claim::{Claim, Grants, Lease};
 pub use indirect::indirectly_connected;
 pub use lease_majority::lease_delay;
 pub use situation::Situation;
+pub(crate) use situation::broken_links;
 pub use strategy::Strategy;
 pub use timing::{Due, Timing};
 

@@ -222,6 +222,13 @@ pub(super) fn current_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress,
         .collect()
 }
 
+/// Those of them whose subject has seen the state, too: there is a way from each end to the other.
+pub(crate) fn broken_links(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress, SiloAddress)> {
+    let mut flags = current_flags(gossip, scope);
+    flags.retain(|(_, subject)| gossip.has_seen(subject));
+    flags
+}
+
 #[cfg(test)]
 mod tests {
     use membership_core::{InstanceId, SiloInfo};

@@ -9,8 +9,11 @@ use super::data_centres;
 use super::message::Message;
 use super::phi::Detector;
 use super::ring;
+use crate::downing::broken_links;
 use crate::state::Version;
 
+/// How many others a member watches that is at one end of a broken link.
+const WATCHED_BY_AN_END: u32 = 64;
 /// How many others a member asks in each round while it hears nobody.
 const ASKED_ALONE: usize = 3;
 
@@ -18,6 +21,10 @@ const ASKED_ALONE: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeats {
     targets: BTreeSet<SiloAddress>,
+    /// Whether this member is at one end of a link that is flagged as broken, although there is a way to
+    /// the other end. Which of the two it is shows in how many others it does not reach: it watches more of
+    /// them, and does not wait for others to reach them.
+    is_end: bool,
     /// For which state the targets were chosen.
     chosen_for: Option<Version>,
     pub(crate) detectors: BTreeMap<SiloAddress, Detector>,
@@ -41,6 +48,7 @@ impl Heartbeats {
         let now = ctx.mono();
         ctx.timers
             .set(Timer::Heartbeat, now + ctx.config.heartbeat_interval);
+        self.look_for_ends(ctx);
         self.choose(ctx);
         let watched: Vec<_> = self
             .detectors
@@ -91,6 +99,25 @@ impl Heartbeats {
         ctx.send(member, Message::Heartbeat { nonce });
     }
 
+    /// Whether this member is at one end of a broken link, until nobody is flagged by it, nor flags it.
+    fn look_for_ends(&mut self, ctx: &Ctx) {
+        if ctx.config.relayed_heartbeats == 0 {
+            return;
+        }
+        let (gossip, scope) = (&ctx.gossip, ctx.scope());
+        let is_end = if self.is_end {
+            let unreachable = scope.unreachable(gossip.state());
+            unreachable.contains(&ctx.me) || unreachable.iter().any(|(_, by)| by.contains(&ctx.me))
+        } else {
+            let broken = broken_links(gossip, &scope);
+            broken.iter().any(|(o, s)| [o, s].contains(&&ctx.me))
+        };
+        if is_end != self.is_end {
+            self.is_end = is_end;
+            self.chosen_for = None;
+        }
+    }
+
     /// Chooses targets anew if the state has changed. One that is not chosen any more and does not
     /// answer is watched until it answers or is removed.
     fn choose(&mut self, ctx: &Ctx) {
@@ -100,7 +127,13 @@ impl Heartbeats {
         }
         self.chosen_for = Some(version);
         let (state, now) = (ctx.gossip.state(), ctx.mono());
-        self.targets = ring::targets(state, &ctx.scope(), &ctx.config);
+        let wanted = ctx.config.monitored_by;
+        let wanted = if self.is_end {
+            wanted.max(WATCHED_BY_AN_END)
+        } else {
+            wanted
+        };
+        self.targets = ring::nearest(state, &ctx.scope(), &ctx.config, wanted);
         for member in &self.targets {
             let fresh = || Detector::phi(&ctx.config, now);
             self.detectors.entry(*member).or_insert_with(fresh);
@@ -108,7 +141,8 @@ impl Heartbeats {
         let (targets, cross) = (&self.targets, &self.cross);
         self.detectors.retain(|member, detector| {
             let wanted = targets.contains(member) || cross.contains(member);
-            let owed = !detector.is_available(now) || ctx.flags(member);
+            let is_silent = !detector.is_available(now) || detector.is_vouched();
+            let owed = is_silent || ctx.flags(member);
             ctx.knows(member) && (wanted || owed)
         });
     }
@@ -125,6 +159,18 @@ impl Heartbeats {
         if let Some(detector) = self.detectors.get_mut(member) {
             detector.forgive(now);
         }
+    }
+
+    /// A member does not answer this one, and has answered another one.
+    pub(crate) fn vouch(&mut self, now: MonoTime, member: &SiloAddress) {
+        if let Some(detector) = self.detectors.get_mut(member) {
+            detector.vouch(now);
+        }
+    }
+
+    /// Whether this member is at one end of a broken link.
+    pub(crate) const fn is_end(&self) -> bool {
+        self.is_end
     }
 
     /// The members watched now.

@@ -54,7 +54,7 @@ impl Observer {
                 }
             } else if flagged {
                 self.silent(now, member);
-            } else if self.may_flag(ctx, now, member) {
+            } else if heartbeats.is_end() || self.may_flag(ctx, now, member) {
                 self.flap(ctx, now, *member);
                 flags.push((*member, Some(Flag::Unreachable)));
             }
@@ -113,6 +113,10 @@ impl Observer {
 
     /// Whether a silent member may be flagged now, or others have to be asked first.
     fn may_flag(&mut self, ctx: &mut Ctx, now: MonoTime, member: &SiloAddress) -> bool {
+        if ctx.scope().unreachable(ctx.gossip.state()).contains(member) {
+            // Somebody else does not reach it either: it is not this one link.
+            return true;
+        }
         if let Some(asked) = self.asked.get(member) {
             return now.since(*asked) >= patience(ctx);
         }
@@ -170,7 +174,7 @@ impl Observer {
         member: SiloAddress,
     ) {
         if self.asked.remove(&member).is_some() {
-            heartbeats.forgive(ctx.mono(), &member);
+            heartbeats.vouch(ctx.mono(), &member);
             ctx.tell(Notice::LinkBroken { to: member });
         }
     }

@@ -16,6 +16,8 @@ pub struct Detector {
     last: MonoTime,
     /// Whether it ever answered.
     heard: bool,
+    /// Whether it has answered others since, and not this member.
+    vouched: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +52,7 @@ impl Detector {
             kind,
             last: now + config.expected_response_after,
             heard: false,
+            vouched: false,
         }
     }
 
@@ -60,6 +63,7 @@ impl Detector {
             kind: Kind::Deadline(after),
             last: now,
             heard: false,
+            vouched: false,
         }
     }
 
@@ -74,6 +78,19 @@ impl Detector {
         }
         self.last = now;
         self.heard = true;
+        self.vouched = false;
+    }
+
+    /// Others say that it answers them: it lives, and the link to it is broken until it answers here.
+    pub fn vouch(&mut self, now: MonoTime) {
+        self.forgive(now);
+        self.vouched = true;
+    }
+
+    /// Whether only others have heard of it lately.
+    #[must_use]
+    pub const fn is_vouched(&self) -> bool {
+        self.vouched
     }
 
     /// A sign of life by another way, or none because this process did not listen: silence counts

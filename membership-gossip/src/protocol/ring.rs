@@ -17,13 +17,23 @@ use crate::state::State;
 /// goes on watching it anyway.
 #[must_use]
 pub fn targets(state: &State, scope: &Scope, config: &Config) -> BTreeSet<SiloAddress> {
+    nearest(state, scope, config, config.monitored_by)
+}
+
+/// The same with so many of them.
+pub(crate) fn nearest(
+    state: &State,
+    scope: &Scope,
+    config: &Config,
+    wanted: u32,
+) -> BTreeSet<SiloAddress> {
     let others: Vec<SiloAddress> = state
         .members()
         .iter()
         .filter(|m| m.address() != scope.me && scope.is_mine(m) && !m.end_confirmed())
         .map(|m| m.address())
         .collect();
-    let count = config.monitored_by as usize;
+    let count = wanted as usize;
     if others.len() <= count {
         return others.into_iter().collect();
     }
@@ -33,7 +43,7 @@ pub fn targets(state: &State, scope: &Scope, config: &Config) -> BTreeSet<SiloAd
             .into_iter()
             .filter(|member| !unreachable.contains(member))
             .collect();
-        let chosen = successors(&scope.me, &reached, config.monitored_by);
+        let chosen = successors(&scope.me, &reached, wanted);
         return chosen.into_iter().collect();
     }
     let place = |member: &SiloAddress| (ring_place(member), *member);
