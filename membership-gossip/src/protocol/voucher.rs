@@ -19,6 +19,9 @@ const VOUCH_TIME: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(200);
 /// The most questions at a time. For one more the oldest is dropped.
 const MAX_QUESTIONS: usize = 4_096;
+/// The most that one member may have open, so that it cannot make this one flood others, nor crowd out
+/// what others ask. One more is not heard: who asks takes that for silence.
+const MAX_OF_ONE: usize = 1_024;
 
 /// Questions of other members that are not answered yet, by who asks and its nonce.
 #[derive(Debug, Default)]
@@ -45,7 +48,8 @@ impl Vouchers {
         asked: u64,
     ) {
         let (now, key) = (ctx.mono(), (asker, asked));
-        if self.questions.contains_key(&key) {
+        let of_asker = self.questions.range((asker, 0)..=(asker, u64::MAX));
+        if self.questions.contains_key(&key) || of_asker.count() >= MAX_OF_ONE {
             return;
         }
         if self.questions.len() >= MAX_QUESTIONS {
@@ -279,10 +283,10 @@ mod tests {
         let (mut ctx, mut vouchers) = (Ctx::new(setup), Vouchers::default());
         for n in 0..MAX_QUESTIONS as u32 + 10 {
             ctx.now.mono = MonoTime::from_nanos(n.into());
-            vouchers.on_vouch(&mut ctx, address(2), address(n + 3), n.into());
+            vouchers.on_vouch(&mut ctx, address(2 + n % 8), address(n + 10), n.into());
         }
         assert_eq!(vouchers.questions.len(), MAX_QUESTIONS);
-        assert!(!vouchers.questions.contains_key(&(address(2), 9)));
+        assert!(!vouchers.questions.contains_key(&(address(3), 9)));
         ctx.now.mono = MonoTime::ZERO + ANSWER_TIME * 2;
         ctx.out.clear();
         vouchers.look(&mut ctx);
@@ -290,5 +294,25 @@ mod tests {
             (vouchers.questions.len(), ctx.out.len()),
             (0, MAX_QUESTIONS)
         );
+    }
+
+    #[test]
+    fn one_member_that_asks_without_end_crowds_nobody_out() {
+        let address = |n: u32| SiloAddress::at((n.to_be_bytes(), 7100).into(), 1);
+        let (me, profile) = (address(1), Profile::new(SiloInfo::default()));
+        let (cluster, id) = ("test".parse().unwrap(), InstanceId::new(1));
+        let setup = Setup::new(cluster, me.endpoint(), 1, id, profile, 1);
+        let (mut ctx, mut vouchers) = (Ctx::new(setup), Vouchers::default());
+        vouchers.on_vouch(&mut ctx, address(3), address(5), 1);
+        for n in 0..MAX_QUESTIONS as u32 * 2 {
+            ctx.now.mono = MonoTime::from_nanos(n.into());
+            vouchers.on_vouch(&mut ctx, address(2), address(n + 10), n.into());
+        }
+        vouchers.on_vouch(&mut ctx, address(4), address(5), 1);
+        assert_eq!(ctx.out.len(), MAX_OF_ONE + 2);
+        assert_eq!(vouchers.questions.len(), MAX_OF_ONE + 2);
+        for other in [3, 4].map(address) {
+            assert!(vouchers.questions.contains_key(&(other, 1)));
+        }
     }
 }
