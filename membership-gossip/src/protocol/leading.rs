@@ -113,7 +113,7 @@ impl Leading {
         let silent: BTreeSet<_> = blocking.unreachable.iter().map(|(s, _)| *s).collect();
         let mut since = self.unreachable_since.iter();
         let due = since.any(|at| ctx.mono().since(*at) >= wait);
-        if ctx.is_established() || !due || silent.is_empty() {
+        if ctx.is_in_service() || !due || silent.is_empty() {
             return false;
         }
         let reached = joiner.contact_members(ctx, |member| !silent.contains(member));

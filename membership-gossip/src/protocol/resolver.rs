@@ -69,7 +69,7 @@ impl Resolver {
             return;
         }
         let situation = |ctx: &Ctx| Situation::of(&ctx.gossip, &scope);
-        if !ctx.is_established() {
+        if !ctx.is_in_service() {
             // Nobody was ever up, and no side may go on by what a strategy counts: another one may begin.
             // That takes a majority of the contact points, and the word of an arbiter where there is
             // one: others may have begun, and the news be on its way.
@@ -197,7 +197,7 @@ impl Resolver {
             }
             Lease::Refused { goes_on } => goes_on,
         };
-        if !ctx.is_established() {
+        if !ctx.is_in_service() {
             // Nobody here is in service. Who was overtaken by another side is told when they meet.
             self.not_before = ctx.mono() + ctx.config.downing.stable_after;
             return;

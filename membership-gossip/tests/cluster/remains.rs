@@ -323,3 +323,55 @@ fn who_reaches_nobody_in_service_joins_those_who_founded_meanwhile() {
         }
     }
 }
+
+/// Of those that are left one crashes. No strategy counts any of them, so none may end them all: the others
+/// go on without it once the contact points are members.
+#[test]
+fn one_of_those_that_are_left_crashes() {
+    let strategies = [
+        Strategy::KeepMajority { role: None },
+        Strategy::KeepOldest {
+            role: None,
+            down_if_alone: true,
+        },
+        Strategy::DownAll,
+        Strategy::lease_majority(),
+    ];
+    let mut cases = 0;
+    for strategy in strategies {
+        let config = config(strategy);
+        for seed in 0..20 {
+            let mut net = Net::cluster(seed, 5, &config);
+            let three = [MEMBERS, MEMBERS + 1, MEMBERS + 2].map(|at| net.start(at, &config));
+            net.join_all(&three);
+            let is_joining = |net: &Net, by, of| net.status(by, of) == Some(MemberStatus::Joining);
+            let all_join = |net: &Net| {
+                let mut pairs = three.iter().flat_map(|by| three.map(|of| (*by, of)));
+                pairs.all(|(by, of)| is_joining(net, by, of))
+            };
+            let end = net.now + secs(12);
+            while net.now < end && !all_join(&net) {
+                net.run(Duration::from_millis(1));
+            }
+            if !all_join(&net) {
+                continue;
+            }
+            cases += 1;
+            for node in 0..5 {
+                let member = net.me(node);
+                net.command(three[0], Command::Down { member });
+            }
+            net.run(Duration::from_millis(1));
+            (0..5).for_each(|node| net.kill(node));
+            net.run(secs(seed % 4));
+            net.kill(three[2]);
+            net.run(secs(1 + seed % 15));
+            let again: Vec<_> = (0..3).map(|at| net.start(at, &config)).collect();
+            net.join_all(&again);
+            let case = format!("{:?}, seed {seed}", config.downing.strategy);
+            expect_one_cluster(&mut net, false, &case);
+            assert_eq!(net.living().len(), 5, "{case}\n{}", net.describe());
+        }
+    }
+    assert!(cases > 40, "{cases}");
+}
