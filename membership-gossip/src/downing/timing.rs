@@ -111,6 +111,8 @@ pub struct Timing {
     changed_at: MonoTime,
     /// The last change that was not only about members that join.
     counted_at: MonoTime,
+    /// Since when this member hears nobody, if it does not.
+    alone_since: Option<MonoTime>,
     /// The first change since all was well.
     unsettled_at: Option<MonoTime>,
     doubted: Doubted,
@@ -147,7 +149,8 @@ impl Timing {
         if !downing.every_flag_counts {
             self.doubted.look(now, gossip, scope);
         }
-        let since = *self.unsettled_at.get_or_insert(now);
+        let since = self.alone_since.unwrap_or(now);
+        let since = *self.unsettled_at.get_or_insert(since);
         let too_long = downing
             .down_all_when_unstable
             .is_some_and(|more| now.since(since) >= downing.stable_after + more);
@@ -165,8 +168,15 @@ impl Timing {
         }
     }
 
+    /// Takes note since when this member hears nobody. That is known before it flags anybody: until it does, it
+    /// waits longer than usual, and others that have missed it may have downed it by then.
+    pub(crate) const fn hears_nobody(&mut self, since: Option<MonoTime>) {
+        self.alone_since = since;
+    }
+
     /// This process was paused: what it knew is old, and it waits again.
     pub fn start_over(&mut self, now: MonoTime) {
+        self.alone_since = None;
         self.changed_at = now;
         self.counted_at = now;
         self.unsettled_at = self.unsettled_at.map(|_| now);

@@ -139,9 +139,14 @@ impl Ctx {
     /// it is cut off, or that what it sends and receives is held up, than that all others have ended at
     /// one moment. In a cluster that works, others ask it for a sign of life every second.
     pub(crate) fn hears_nobody(&self) -> bool {
-        self.config.doubt_oneself
-            && self.gossip.state().members().len() > 1
-            && self.mono().since(self.heard_at) > self.config.acceptable_heartbeat_pause
+        self.alone_since().is_some()
+    }
+
+    /// Since when this member hears nobody.
+    pub(crate) fn alone_since(&self) -> Option<MonoTime> {
+        let since = self.heard_at + self.config.acceptable_heartbeat_pause;
+        let doubts = self.config.doubt_oneself && self.gossip.state().members().len() > 1;
+        (doubts && self.mono() > since).then_some(since)
     }
 
     /// Whether this member says nothing about others: it hears nobody, or heard nobody until a moment ago

@@ -64,6 +64,7 @@ impl Resolver {
             }
             _ => {}
         }
+        self.timing.hears_nobody(ctx.alone_since());
         let due = self.timing.look(now, &downing, &ctx.gossip, &scope);
         if ctx.timers.is_set(Timer::AskLease) || self.asked.is_some() {
             return;

@@ -274,3 +274,27 @@ fn a_side_decides_when_its_members_have_seen_the_state() {
         assert_eq!(net.living(), [0, 1, 2], "seed {seed}\n{}", net.describe());
     }
 }
+
+/// A member that hears nobody knows it before it flags anybody: where answers took long before, it waits longer
+/// than usual. It ends as soon as if it had flagged others when they fell silent.
+#[test]
+fn who_is_alone_ends_in_time_where_answers_took_long() {
+    for strategy in strategies() {
+        let config = config(&strategy);
+        let downing = &config.downing;
+        let unstable = downing.down_all_when_unstable.unwrap_or_default();
+        let most = config.acceptable_heartbeat_pause + downing.stable_after + unstable + secs(2);
+        for seed in 0..10 {
+            let mut net = Net::cluster(seed, 20, &config);
+            let usual = net.latency;
+            net.latency = (Duration::ZERO, secs(2));
+            net.run(secs(60));
+            net.latency = usual;
+            net.run(secs(3));
+            let others: Vec<NodeId> = (0..20).filter(|node| *node != 15).collect();
+            net.split(&[15], &others);
+            let took = net.run_until(secs(100), |net| net.nodes[15].ended.is_some());
+            assert!(took <= most, "{strategy:?}, seed {seed}: after {took:?}");
+        }
+    }
+}
