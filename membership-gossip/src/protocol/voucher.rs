@@ -274,13 +274,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn questions_take_bounded_memory_for_a_bounded_time() {
-        let address = |n: u32| SiloAddress::at((n.to_be_bytes(), 7100).into(), 1);
+    fn address(n: u32) -> SiloAddress {
+        SiloAddress::at((n.to_be_bytes(), 7100).into(), 1)
+    }
+
+    fn set_up() -> (Ctx, Vouchers) {
         let (me, profile) = (address(1), Profile::new(SiloInfo::default()));
         let (cluster, id) = ("test".parse().unwrap(), InstanceId::new(1));
         let setup = Setup::new(cluster, me.endpoint(), 1, id, profile, 1);
-        let (mut ctx, mut vouchers) = (Ctx::new(setup), Vouchers::default());
+        (Ctx::new(setup), Vouchers::default())
+    }
+
+    #[test]
+    fn questions_take_bounded_memory_for_a_bounded_time() {
+        let (mut ctx, mut vouchers) = set_up();
         for n in 0..MAX_QUESTIONS as u32 + 10 {
             ctx.now.mono = MonoTime::from_nanos(n.into());
             vouchers.on_vouch(&mut ctx, address(2 + n % 8), address(n + 10), n.into());
@@ -298,11 +305,7 @@ mod tests {
 
     #[test]
     fn one_member_that_asks_without_end_crowds_nobody_out() {
-        let address = |n: u32| SiloAddress::at((n.to_be_bytes(), 7100).into(), 1);
-        let (me, profile) = (address(1), Profile::new(SiloInfo::default()));
-        let (cluster, id) = ("test".parse().unwrap(), InstanceId::new(1));
-        let setup = Setup::new(cluster, me.endpoint(), 1, id, profile, 1);
-        let (mut ctx, mut vouchers) = (Ctx::new(setup), Vouchers::default());
+        let (mut ctx, mut vouchers) = set_up();
         vouchers.on_vouch(&mut ctx, address(3), address(5), 1);
         for n in 0..MAX_QUESTIONS as u32 * 2 {
             ctx.now.mono = MonoTime::from_nanos(n.into());
