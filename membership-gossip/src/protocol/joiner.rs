@@ -248,8 +248,10 @@ impl Joiner {
         let from = header.from;
         if ctx.is_member() {
             if header.founding == ctx.founding {
-                // Founded twice with one id, by two that did not know of each other.
-                if !ctx.knows(&from) {
+                // Founded twice with one id, by two that did not know of each other. Or somebody is in
+                // service there, and those are gone who took this process in: the others never knew of it.
+                let is_left = established && ctx.hears_nobody() && !ctx.has_service();
+                if is_left || !ctx.knows(&from) {
                     self.request(ctx, from);
                 }
             } else if !ctx.has_service() && (established || self.gives_way(ctx, header)) {

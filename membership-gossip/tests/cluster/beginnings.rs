@@ -186,3 +186,53 @@ fn many_join_while_messages_are_lost() {
         assert_eq!(net.living().len(), all, "seed {seed}, after {took:?}");
     }
 }
+
+/// A cluster is split, and a process joins by a contact point of the side that ends before all of it knows.
+/// The others never knew of it, and whoever it could watch is gone: it finds those that go on.
+#[test]
+fn who_joined_the_side_that_ended_joins_the_other_one() {
+    let strategies = [
+        Strategy::KeepMajority { role: None },
+        Strategy::lease_majority(),
+    ];
+    let mut cases = [0, 0];
+    for (strategy, seed) in strategies.iter().flat_map(|s| (0..40).map(move |n| (s, n))) {
+        let mut config = Config::default();
+        config.downing = Downing::new(strategy.clone());
+        // Who becomes weakly up is counted by a strategy, and ends.
+        config.weakly_up_after = None;
+        let has_begun = seed % 2 == 1;
+        let mut net = Net::new(seed);
+        net.grants = Some(Default::default());
+        let all: Vec<_> = (0..20).map(|at| net.start(at, &config)).collect();
+        net.join_all(&all);
+        let all_know = |net: &Net| all.iter().all(|n| net.view(*n).members().count() == 20);
+        let is_ready = |net: &Net| all_know(net) && (!has_begun || net.is_agreed());
+        while !is_ready(&net) {
+            net.run(Duration::from_millis(1));
+        }
+        let (go_on, end): (Vec<_>, Vec<_>) = all.iter().partition(|n| **n != 2 && **n < 12);
+        net.split(&go_on, &end);
+        net.run(secs(if has_begun { 15 } else { 30 }));
+        let one = net.start(20, &config);
+        net.split(&[one], &go_on);
+        net.join_all(&[one]);
+        net.run(secs(3));
+        for node in end {
+            net.run(Duration::from_millis(500));
+            net.kill(node);
+        }
+        net.run(secs(30));
+        let case = format!("{strategy:?}, seed {seed}");
+        // Where some began before the split the strategy ends that side, and this process with it.
+        if net.nodes[one].lives() && net.status(one, one) == Some(MemberStatus::Joining) {
+            cases[usize::from(has_begun)] += 1;
+            assert_eq!(serving(&net, &go_on), go_on, "{case}");
+            net.heal();
+            net.run(secs(60));
+            assert_eq!(net.living().len(), 12, "{case}\n{}", net.describe());
+            assert!(net.is_agreed(), "{case}\n{}", net.describe());
+        }
+    }
+    assert!(cases.iter().all(|n| *n > 10), "{cases:?}");
+}
