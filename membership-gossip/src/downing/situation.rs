@@ -179,6 +179,15 @@ impl Situation {
         }
     }
 
+    /// Who decides for this side: the leader, or else the first by address of those in service that are
+    /// reached. One that flags all others in error is the only one that nobody flags, and leads.
+    pub(crate) fn decider(&self, leader: Option<SiloAddress>) -> Option<SiloAddress> {
+        let able = leader.filter(|leader| !self.unreachable.contains(leader));
+        let mut others = self.counted(None).filter(|m| self.reaches(m));
+        let first = || others.next().map(|m| m.address());
+        able.or_else(first).or(leader)
+    }
+
     /// A verdict with whom it downs. Members that exit or are down are left as they are.
     pub(super) fn decision(&self, verdict: Verdict) -> Decision {
         let downable = self.members.iter().filter(|m| m.status().is_present());

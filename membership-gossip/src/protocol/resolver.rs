@@ -50,14 +50,14 @@ impl Resolver {
             ctx.status(),
             Some(MemberStatus::WeaklyUp | MemberStatus::Up | MemberStatus::Leaving)
         );
-        let leads = |ctx: &Ctx| scope.leader(ctx.gossip.state()) == Some(ctx.me);
+        let leader = |ctx: &Ctx| scope.leader(ctx.gossip.state());
         let downing = ctx.config.downing.clone();
         match downing.strategy {
             Strategy::None => return,
             Strategy::AutoDownUnsafe { after } => {
                 let situation = Situation::of(&ctx.gossip, &scope);
                 let overdue = self.auto_down.overdue(now, situation.unreachable, after);
-                if !overdue.is_empty() && leads(ctx) {
+                if !overdue.is_empty() && leader(ctx) == Some(ctx.me) {
                     down(ctx, overdue);
                 }
                 return;
@@ -87,12 +87,15 @@ impl Resolver {
         let more = downing.down_all_when_unstable;
         let too_long = downing.stable_after + more.unwrap_or(downing.stable_after);
         let settled = self.timing.settled_but_for(now, &downing).cloned();
-        if let Some(indirect) = settled.filter(|_| due != Due::Decide && leads(ctx)) {
+        let decides =
+            |ctx: &Ctx, situation: &Situation| situation.decider(leader(ctx)) == Some(ctx.me);
+        if let Some(indirect) = settled.filter(|_| due != Due::Decide) {
             // Those go first, and nobody waits for what they say of others.
             let (situation, is_seen) = side(ctx);
             let decision = decide(&downing, &situation.clone().with_lease(true));
             let are_all = decision.verdict == Verdict::DownIndirectlyConnected;
-            if is_seen && are_all && decision.indirect == indirect {
+            let is_same = is_seen && are_all && decision.indirect == indirect;
+            if is_same && decides(ctx, &situation) {
                 if is_lease(&downing.strategy) {
                     return self.ask_now(ctx, situation);
                 }
@@ -116,7 +119,7 @@ impl Resolver {
                     let side = known.unwrap_or_else(|| side(ctx).0).with_lease(true);
                     match decide(&downing, &side).verdict {
                         Verdict::DownUnreachable if is_lease(&downing.strategy) => {
-                            if leads(ctx) {
+                            if decides(ctx, &side) {
                                 self.ask_now(ctx, side);
                             }
                             return;
@@ -131,9 +134,10 @@ impl Resolver {
                 }
                 self.carry_out(ctx, decision);
             }
-            Due::Decide if leads(ctx) => {
+            Due::Decide => {
                 let (situation, is_seen) = side(ctx);
-                if !is_seen && now.since(unsettled) < too_long {
+                let waits = !is_seen && now.since(unsettled) < too_long;
+                if waits || !decides(ctx, &situation) {
                     return;
                 }
                 let decision = decide(&downing, &situation);
@@ -143,7 +147,6 @@ impl Resolver {
                     _ => self.carry_out(ctx, decision),
                 }
             }
-            Due::Decide => {}
         }
     }
 

@@ -14,7 +14,8 @@ use crate::state::State;
 ///
 /// On one ring: the next that are reached, and those between them that are not, because otherwise
 /// nobody would watch the dead. On many rings: one on each that is reached; whoever flags a member
-/// goes on watching it anyway.
+/// goes on watching it anyway. Where too few are reached, those that others flag are watched, too: between two
+/// groups that do not reach each other, or beside a member that flags everybody, nobody else would be missed.
 #[must_use]
 pub fn targets(state: &State, scope: &Scope, config: &Config) -> BTreeSet<SiloAddress> {
     nearest(state, scope, config, config.monitored_by)
@@ -39,11 +40,12 @@ pub(crate) fn nearest(
     }
     let unreachable = scope.unreachable(state);
     if config.many_rings {
-        let reached: Vec<_> = others
+        let (flagged, reached): (Vec<_>, Vec<_>) = others
             .into_iter()
-            .filter(|member| !unreachable.contains(member))
-            .collect();
-        let chosen = successors(&scope.me, &reached, wanted);
+            .partition(|member| unreachable.contains(member));
+        let mut chosen = successors(&scope.me, &reached, wanted);
+        let more = count.saturating_sub(chosen.len());
+        chosen.extend(successors(&scope.me, &flagged, more as u32));
         return chosen.into_iter().collect();
     }
     let place = |member: &SiloAddress| (ring_place(member), *member);

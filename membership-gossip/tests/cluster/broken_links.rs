@@ -10,7 +10,7 @@ use crate::net::{Expect as _, Net, NodeId, secs};
 /// The member with broken links.
 const BAD: NodeId = 4;
 
-fn strategies(members: usize) -> [Strategy; 4] {
+pub(crate) fn strategies(members: usize) -> [Strategy; 4] {
     let size = u32::try_from(members / 2 + 1).unwrap();
     [
         Strategy::KeepMajority { role: None },
