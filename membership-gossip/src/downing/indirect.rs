@@ -25,24 +25,65 @@ pub fn indirectly_connected(
     has_seen: impl Fn(&SiloAddress) -> bool,
 ) -> BTreeSet<SiloAddress> {
     let ends = flags.iter().filter(|(o, s)| has_seen(o) && has_seen(s));
-    let mut left: BTreeSet<_> = ends.copied().collect();
-    let mut to_blame = BTreeSet::new();
-    while !left.is_empty() {
-        let mut accusers = BTreeMap::<SiloAddress, BTreeSet<SiloAddress>>::new();
-        let mut links = accusers.clone();
-        for (observer, subject) in &left {
-            accusers.entry(*subject).or_default().insert(*observer);
-            links.entry(*subject).or_default().insert(*observer);
-            links.entry(*observer).or_default().insert(*subject);
-        }
-        let several = accusers.values().any(|by| by.len() > 1);
-        let counted = if several { accusers } else { links };
-        let most = counted.values().map(BTreeSet::len).max();
-        let worst = counted
-            .iter()
-            .filter(|(_, others)| Some(others.len()) == most);
-        to_blame.extend(worst.map(|(member, _)| *member));
-        left.retain(|(o, s)| !to_blame.contains(o) && !to_blame.contains(s));
+    to_blame(ends, |worst| worst)
+}
+
+/// Who is to blame for these broken links if of those that have most of it only some are taken at once.
+pub(super) fn to_blame<'a>(
+    links: impl IntoIterator<Item = &'a (SiloAddress, SiloAddress)>,
+    take: impl Fn(BTreeSet<SiloAddress>) -> BTreeSet<SiloAddress>,
+) -> BTreeSet<SiloAddress> {
+    let mut left = Links::default();
+    for (observer, subject) in links {
+        left.add(*observer, *subject);
     }
-    to_blame
+    let mut to_blame = BTreeSet::new();
+    loop {
+        let taken = take(left.worst());
+        if taken.is_empty() {
+            return to_blame;
+        }
+        taken.iter().for_each(|member| left.remove(member));
+        to_blame.extend(taken);
+    }
+}
+
+/// Broken links, by each end.
+#[derive(Debug, Default)]
+struct Links {
+    accusers: BTreeMap<SiloAddress, BTreeSet<SiloAddress>>,
+    others: BTreeMap<SiloAddress, BTreeSet<SiloAddress>>,
+}
+
+impl Links {
+    fn add(&mut self, observer: SiloAddress, subject: SiloAddress) {
+        self.accusers.entry(subject).or_default().insert(observer);
+        self.others.entry(subject).or_default().insert(observer);
+        self.others.entry(observer).or_default().insert(subject);
+    }
+
+    /// Those that have most of it.
+    fn worst(&self) -> BTreeSet<SiloAddress> {
+        let several = self.accusers.values().any(|by| by.len() > 1);
+        let counted = if several {
+            &self.accusers
+        } else {
+            &self.others
+        };
+        let most = counted.values().map(BTreeSet::len).max();
+        let most = most.filter(|most| *most > 0);
+        let worst = counted.iter().filter(|(_, by)| Some(by.len()) == most);
+        worst.map(|(member, _)| *member).collect()
+    }
+
+    fn remove(&mut self, member: &SiloAddress) {
+        self.accusers.remove(member);
+        for other in self.others.remove(member).unwrap_or_default() {
+            for by in [&mut self.accusers, &mut self.others] {
+                by.entry(other).and_modify(|by| {
+                    by.remove(member);
+                });
+            }
+        }
+    }
 }

@@ -19,6 +19,7 @@ mod static_quorum;
 mod strategy;
 mod timing;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -210,6 +211,7 @@ pub struct Decision {
 /// [`Situation::lease`].
 #[must_use]
 pub fn decide(downing: &Downing, situation: &Situation) -> Decision {
+    let situation = &blaming_few(downing, situation);
     let verdict = side_verdict(&downing.strategy, situation);
     let too_many = situation.too_many_indirect(downing.most_indirect_per_mille);
     let is_final = matches!(verdict, Verdict::DownAll | Verdict::AskLease);
@@ -234,6 +236,28 @@ pub fn decide(downing: &Downing, situation: &Situation) -> Decision {
     decision.down.extend(&situation.indirect);
     decision.indirect.clone_from(&situation.indirect);
     decision
+}
+
+/// The situation without a tie that ends everybody. Where two groups do not reach each other, and each
+/// member of them has as many broken links, all of both are to blame. If that is too many, one group is
+/// enough. That is so only where this side would go on without it after a split: those to blame may be on the
+/// other side of one that nobody knows of yet.
+pub(crate) fn blaming_few<'a>(downing: &Downing, situation: &'a Situation) -> Cow<'a, Situation> {
+    let most = downing.most_indirect_per_mille;
+    let mut tried = BTreeSet::new();
+    // Of the two ends of one link nobody knows which is wrong.
+    while situation.indirect.len() > 2 && situation.too_many_indirect(most) {
+        let fewer = situation.blaming_one_by_one(&tried);
+        if fewer.indirect.is_subset(&tried) {
+            break;
+        }
+        let goes_on = side_verdict(&downing.strategy, &fewer.clone().with_lease(true));
+        if goes_on == Verdict::DownUnreachable && !fewer.too_many_indirect(most) {
+            return Cow::Owned(fewer);
+        }
+        tried.extend(&fewer.indirect);
+    }
+    Cow::Borrowed(situation)
 }
 
 /// Everybody is downed because things do not settle.

@@ -1,11 +1,11 @@
 //! The facts that a decision rests on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use membership_core::SiloAddress;
 
-use super::indirect::indirectly_connected;
+use super::indirect::to_blame;
 use super::{Decision, Verdict};
 use crate::convergence::Scope;
 use crate::state::{Gossip, Member, MemberStatus};
@@ -19,8 +19,10 @@ pub struct Situation {
     /// Those that are not reached: whoever is flagged and has not seen the state in which it is, and the
     /// indirectly connected. Whom these flag is reached by others.
     pub unreachable: BTreeSet<SiloAddress>,
-    /// Those that some reach and others do not, and who are [to blame](indirectly_connected) for it.
+    /// Those that some reach and others do not, and who are [to blame](super::indirectly_connected) for it.
     pub indirect: BTreeSet<SiloAddress>,
+    /// The flags for which they are, where others may be to blame instead.
+    broken: Vec<(SiloAddress, SiloAddress)>,
     /// Whether this side holds the lease; none: the arbiter was not asked.
     pub lease: Option<bool>,
 }
@@ -48,6 +50,17 @@ impl Situation {
         self
     }
 
+    /// Adds broken links: flags of members that have seen the state about others that have, too.
+    #[must_use]
+    pub fn with_broken_links(
+        mut self,
+        flags: impl IntoIterator<Item = (SiloAddress, SiloAddress)>,
+    ) -> Self {
+        self.broken = flags.into_iter().collect();
+        self.indirect = to_blame(&self.broken, |worst| worst);
+        self
+    }
+
     /// Adds the answer of the arbiter.
     #[must_use]
     pub const fn with_lease(mut self, held: bool) -> Self {
@@ -70,10 +83,10 @@ impl Situation {
     pub(crate) fn flagged(gossip: &Gossip, scope: &Scope) -> Self {
         let state = gossip.state();
         let mine = state.members().iter().filter(|m| scope.is_mine(m));
-        let flags = current_flags(gossip, scope);
-        let indirect = indirectly_connected(&flags, |member| gossip.has_seen(member));
-        let subjects = flags.iter().map(|(_, subject)| *subject);
-        Self::new(mine.cloned(), subjects).with_indirect(indirect)
+        let mut flags = current_flags(gossip, scope);
+        let situation = Self::new(mine.cloned(), flags.iter().map(|(_, subject)| *subject));
+        flags.retain(|(_, subject)| gossip.has_seen(subject));
+        situation.with_broken_links(flags)
     }
 
     /// Whether everybody on this side has seen the state. Until then the flags of those that have not are
@@ -89,6 +102,7 @@ impl Situation {
         let mut flagged = scope.unreachable(gossip.state()).subjects();
         flagged.remove(&scope.me);
         self.unreachable.extend(flagged);
+        self.broken.clear();
         self
     }
 
@@ -175,6 +189,30 @@ impl Situation {
             members: self.members.clone(),
             unreachable: &self.unreachable - &self.indirect,
             indirect: BTreeSet::new(),
+            broken: Vec::new(),
+            lease: self.lease,
+        }
+    }
+
+    /// The same with others to blame: of those that have most broken links one after the other, those that are
+    /// not `spared` first, and the youngest of them.
+    pub(super) fn blaming_one_by_one(&self, spared: &BTreeSet<SiloAddress>) -> Self {
+        let mut order: Vec<_> = self.members.iter().collect();
+        order.sort_unstable_by(|a, b| b.age_order(a));
+        let order: BTreeMap<_, _> = (0..)
+            .zip(order)
+            .map(|(place, member)| (member.address(), place))
+            .collect();
+        let take = |worst: BTreeSet<SiloAddress>| {
+            let rank = |m: &SiloAddress| (spared.contains(m), order.get(m).copied(), *m);
+            worst.into_iter().min_by_key(rank).into_iter().collect()
+        };
+        let indirect = to_blame(&self.broken, take);
+        Self {
+            members: self.members.clone(),
+            unreachable: &(&self.unreachable - &self.indirect) | &indirect,
+            indirect,
+            broken: Vec::new(),
             lease: self.lease,
         }
     }

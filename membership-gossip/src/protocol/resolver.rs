@@ -9,8 +9,8 @@ use super::context::{Ctx, Timer};
 use super::io::{Effect, Notice};
 use super::message::Message;
 use crate::downing::{
-    AutoDown, Claim, Decision, Due, Lease, Situation, Strategy, Timing, Verdict, decide, down_all,
-    is_lease, lease_delay,
+    AutoDown, Claim, Decision, Due, Lease, Situation, Strategy, Timing, Verdict, blaming_few,
+    decide, down_all, is_lease, lease_delay,
 };
 use crate::state::MemberStatus;
 
@@ -94,7 +94,7 @@ impl Resolver {
             let (situation, is_seen) = side(ctx);
             let decision = decide(&downing, &situation.clone().with_lease(true));
             let are_all = decision.verdict == Verdict::DownIndirectlyConnected;
-            let is_same = is_seen && are_all && decision.indirect == indirect;
+            let is_same = is_seen && are_all && situation.indirect == indirect;
             if is_same && decides(ctx, &situation) {
                 if is_lease(&downing.strategy) {
                     return self.ask_now(ctx, situation);
@@ -108,6 +108,7 @@ impl Resolver {
             Due::DownAll => {
                 let known = self.timing.known().cloned();
                 let situation = known.clone().unwrap_or_else(|| situation(ctx));
+                let situation = blaming_few(&downing, &situation).into_owned();
                 // Others do not reach this member, or it does not hear them: it is one of those that
                 // things do not settle for, and says nothing about the others.
                 let is_one = ctx.is_quiet() || situation.unreachable.contains(&ctx.me);
@@ -271,8 +272,10 @@ fn side(ctx: &Ctx) -> (Situation, bool) {
     // The other side may ask the arbiter first. Where no flag is in doubt there is nothing to wait for:
     // somebody may take no news for long, and processes that join all the time are news all the time.
     let asks = is_lease(&ctx.config.downing.strategy);
-    let is_clear = asks && every.unreachable == situation.unreachable;
-    (every, is_clear)
+    if asks && every.unreachable == situation.unreachable {
+        return (situation, true);
+    }
+    (every, false)
 }
 
 /// Downs members.

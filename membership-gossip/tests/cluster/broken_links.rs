@@ -5,7 +5,7 @@ use std::time::Duration;
 use membership_gossip::Config;
 use membership_gossip::downing::{Downing, Strategy};
 
-use crate::net::{Expect as _, Net, NodeId, secs};
+use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
 
 /// The member with broken links.
 const BAD: NodeId = 4;
@@ -69,11 +69,7 @@ fn a_split_beside_broken_links_leaves_one_side() {
                 let mut net = with_broken_links(seed, members, broken, strategy.clone());
                 let wait = Duration::from_millis(net.below(70_000) as u64);
                 net.run(wait);
-                let mut order: Vec<NodeId> = (0..members).collect();
-                for at in 0..members {
-                    let other = at + net.below(members - at);
-                    order.swap(at, other);
-                }
+                let order = shuffled(&mut net, members);
                 let cut = 1 + net.below(members - 1);
                 let (left, right) = order.split_at(cut);
                 net.split(left, right);
@@ -125,4 +121,117 @@ fn a_crash_of_many_and_a_split_make_nobody_watch_more() {
         }
     }
     assert_eq!(ends_watch, 64);
+}
+
+/// A cluster in which two groups do not reach each other, and a third one reaches both; with the groups.
+fn with_groups(seed: u64, sizes: [usize; 3], strategy: Strategy) -> (Net, [Vec<NodeId>; 3]) {
+    let members = sizes.iter().sum::<usize>();
+    let mut config = Config::default();
+    config.downing = Downing::new(strategy);
+    let mut net = Net::cluster(seed, members, &config);
+    net.grants = Some(Default::default());
+    let mut order = shuffled(&mut net, members);
+    let groups = sizes.map(|size| order.drain(..size).collect::<Vec<_>>());
+    net.split(&groups[0], &groups[1]);
+    (net, groups)
+}
+
+fn shuffled(net: &mut Net, members: usize) -> Vec<NodeId> {
+    let mut order: Vec<NodeId> = (0..members).collect();
+    for at in 0..members {
+        let other = at + net.below(members - at);
+        order.swap(at, other);
+    }
+    order
+}
+
+/// Of two groups that do not reach each other one goes, also if both are as large, and nobody of the third.
+/// Where others always help nobody is flagged, and all stay.
+#[test]
+fn two_groups_do_not_end_the_third() {
+    let mut wrong = Vec::new();
+    for sizes in [
+        [3, 3, 3],
+        [4, 4, 4],
+        [2, 3, 4],
+        [3, 3, 1],
+        [5, 5, 2],
+        [7, 7, 6],
+    ] {
+        let members = sizes.iter().sum();
+        for strategy in strategies(members) {
+            for seed in 0..5 {
+                let (mut net, groups) = with_groups(seed, sizes, strategy.clone());
+                net.run(secs(200));
+                let settled = net.try_run_until(secs(60), Net::is_agreed);
+                let living = net.living();
+                let lives =
+                    |group: &Vec<NodeId>| group.iter().filter(|n| living.contains(n)).count();
+                let lived = groups.each_ref().map(lives);
+                let one_goes = lived == [0, sizes[1], sizes[2]] || lived == [sizes[0], 0, sizes[2]];
+                if settled.is_err() || !(one_goes || lived == sizes) {
+                    let case = format!("{}, {sizes:?}, seed {seed}", strategy.name());
+                    wrong.push(format!("{case}: {lived:?} live"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The network splits while they find out which group it is, and both are as large: anywhere, or along the two
+/// groups, and at times in one direction first.
+#[test]
+fn a_split_beside_two_equal_groups_leaves_one_side() {
+    let (mut wrong, mut one_lives) = (Vec::new(), 0);
+    for seed in 0..200 {
+        let mut draw = Net::new(seed);
+        let members = 6 + draw.below(7);
+        let one = 1 + draw.below((members - 1) / 2);
+        let sizes = [one, one, members - 2 * one];
+        // Mostly about when they decide.
+        let wait = 22_000 + draw.below(20_000);
+        let wait = if draw.chance(0.7) {
+            wait
+        } else {
+            draw.below(60_000)
+        };
+        for strategy in strategies(members) {
+            let (mut net, groups) = with_groups(seed, sizes, strategy.clone());
+            net.run(Duration::from_millis(wait as u64));
+            let (left, right) = if net.chance(0.5) {
+                let of_one = net.below(groups[2].len() + 1);
+                let (with_one, with_other) = groups[2].split_at(of_one);
+                (
+                    [&groups[0], with_one].concat(),
+                    [&groups[1], with_other].concat(),
+                )
+            } else {
+                let mut left = shuffled(&mut net, members);
+                let right = left.split_off(1 + net.below(members - 1));
+                (left, right)
+            };
+            if net.chance(0.5) {
+                for (from, to) in left
+                    .iter()
+                    .flat_map(|a| right.iter().map(move |b| (*a, *b)))
+                {
+                    net.cut.insert((endpoint(from), endpoint(to)));
+                }
+                let late = net.below(3_000);
+                net.run(Duration::from_millis(late as u64));
+            }
+            net.split(&left, &right);
+            net.run(secs(150));
+            let living = net.living();
+            let (a, b): (Vec<NodeId>, Vec<_>) = living.iter().partition(|n| left.contains(n));
+            if !a.is_empty() && !b.is_empty() {
+                let case = format!("{}, {groups:?}, seed {seed}", strategy.name());
+                wrong.push(format!("{case}, after {wait} ms: {a:?} and {b:?} live"));
+            }
+            one_lives += usize::from(a.is_empty() != b.is_empty());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(one_lives > 500, "{one_lives}");
 }

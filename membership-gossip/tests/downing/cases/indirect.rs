@@ -1,19 +1,23 @@
 //! Who is connected indirectly.
 
-use membership_gossip::downing::indirectly_connected;
+use membership_core::SiloAddress;
+use membership_gossip::downing::{Strategy, indirectly_connected};
 
-use crate::{address, letters};
+use super::{ALL, INDIRECT, UNREACHABLE};
+use crate::{address, decided, letters, situation};
 
 /// Flags as text: observer and subject.
+fn links(flags: &str) -> Vec<(SiloAddress, SiloAddress)> {
+    let flags = flags.split_whitespace().map(|flag| {
+        let mut ends = flag.chars().map(address);
+        (ends.next().unwrap(), ends.next().unwrap())
+    });
+    flags.collect()
+}
+
+/// Who of these has seen the state, and is to blame for the flags.
 fn indirect(flags: &str, seen: &str) -> String {
-    let flags: Vec<_> = flags
-        .split_whitespace()
-        .map(|flag| {
-            let mut ends = flag.chars().map(address);
-            (ends.next().unwrap(), ends.next().unwrap())
-        })
-        .collect();
-    let found = indirectly_connected(&flags, |member| {
+    let found = indirectly_connected(&links(flags), |member| {
         seen.chars().map(address).any(|s| s == *member)
     });
     letters(&found)
@@ -95,5 +99,90 @@ fn who_is_connected_indirectly() {
         ("nobody is flagged", "", "abc", ""),
     ] {
         assert_eq!(indirect(flags, seen), found, "{name}");
+    }
+}
+
+#[test]
+fn a_tie_ends_everybody_only_if_nothing_less_is_safe() {
+    let majority = Strategy::KeepMajority { role: None };
+    let oldest = Strategy::KeepOldest {
+        down_if_alone: true,
+        role: None,
+    };
+    let quorum = Strategy::StaticQuorum {
+        size: 5,
+        role: None,
+    };
+    let two_groups = "ac ad bc bd ca cb da db";
+    for (name, strategy, text, flags, verdict, down) in [
+        (
+            "the youngest goes first",
+            &majority,
+            "e | a b c d",
+            two_groups,
+            INDIRECT,
+            "cd",
+        ),
+        (
+            "one that is not up yet is younger",
+            &majority,
+            "e f | aj b c d",
+            two_groups,
+            INDIRECT,
+            "ab",
+        ),
+        (
+            "the oldest stays",
+            &oldest,
+            "e f | a b c d^",
+            two_groups,
+            INDIRECT,
+            "ab",
+        ),
+        (
+            "the rest has no quorum",
+            &quorum,
+            "e f | a b c d",
+            two_groups,
+            ALL,
+            "abcdef",
+        ),
+        (
+            "the other side may be larger",
+            &majority,
+            "e | a b c d f g",
+            two_groups,
+            ALL,
+            "abcdefg",
+        ),
+        (
+            "with a third group beyond reach",
+            &majority,
+            "e g | a b c d f",
+            two_groups,
+            UNREACHABLE,
+            "cdf",
+        ),
+        (
+            "the ends of a link are not too many",
+            &majority,
+            "a b e | c d",
+            "cd",
+            INDIRECT,
+            "cd",
+        ),
+        (
+            "the ends of a link, of three",
+            &majority,
+            "b | a c",
+            "ac",
+            ALL,
+            "abc",
+        ),
+        ("nobody else is there", &majority, "| a b", "ab", ALL, "ab"),
+    ] {
+        let situation = situation(text).with_broken_links(links(flags));
+        let due = (verdict.to_owned(), down.to_owned());
+        assert_eq!(decided(strategy, &situation), due, "{name}");
     }
 }
