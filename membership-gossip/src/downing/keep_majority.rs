@@ -7,13 +7,17 @@ use super::{Situation, Verdict};
 use crate::state::Member;
 
 pub(super) fn verdict(situation: &Situation, role: Option<&str>) -> Verdict {
-    let verdict = compare(situation, situation.counted(role));
+    let verdict = compare(
+        situation,
+        situation.with_unaware(role, situation.counted(role)),
+    );
     if verdict != Verdict::DownUnreachable {
         return verdict;
     }
     // The other side may know changes that this one does not. If with them it were the larger one,
     // both would go on.
-    match compare(situation, situation.after_changes(role, true)) {
+    let after = situation.after_changes(role, true);
+    match compare(situation, situation.with_unaware(role, after)) {
         Verdict::DownUnreachable => verdict,
         _ => Verdict::DownAll,
     }
@@ -25,9 +29,7 @@ pub(super) fn compare<'a>(
     members: impl Iterator<Item = &'a Arc<Member>> + Clone,
 ) -> Verdict {
     let (reached, unreached) = situation.sides(members.clone());
-    // Members are in order of address.
-    let mut members = members;
-    let Some(lowest) = members.next() else {
+    let Some(lowest) = members.min_by_key(|m| m.address()) else {
         return Verdict::DownAll;
     };
     match reached.cmp(&unreached) {

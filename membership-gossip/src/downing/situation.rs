@@ -23,6 +23,9 @@ pub struct Situation {
     pub indirect: BTreeSet<SiloAddress>,
     /// The flags for which they are, where others may be to blame instead.
     broken: Vec<(SiloAddress, SiloAddress)>,
+    /// Those downed for broken links who may not know it: if the network has split since they may live, with
+    /// others that count them.
+    unaware: BTreeSet<SiloAddress>,
     /// Whether this side holds the lease; none: the arbiter was not asked.
     pub lease: Option<bool>,
 }
@@ -86,7 +89,9 @@ impl Situation {
         let mut flags = current_flags(gossip, scope);
         let situation = Self::new(mine.cloned(), flags.iter().map(|(_, subject)| *subject));
         flags.retain(|(_, subject)| gossip.has_seen(subject));
-        situation.with_broken_links(flags)
+        let mut situation = situation.with_broken_links(flags);
+        situation.unaware = unaware(gossip, scope);
+        situation
     }
 
     /// Whether everybody on this side has seen the state. Until then the flags of those that have not are
@@ -157,8 +162,18 @@ impl Situation {
             .filter(move |m| counts(m) && has_role(m))
     }
 
+    /// Adds those that are down and may not know it.
+    pub(super) fn with_unaware<'a>(
+        &'a self,
+        role: Option<&'a str>,
+        members: impl Iterator<Item = &'a Arc<Member>> + Clone,
+    ) -> impl Iterator<Item = &'a Arc<Member>> + Clone {
+        members.chain(self.with_status(role, |m| self.unaware.contains(&m.address())))
+    }
+
     pub(super) fn reaches(&self, member: &Member) -> bool {
-        !self.unreachable.contains(&member.address())
+        let address = member.address();
+        !self.unreachable.contains(&address) && !self.unaware.contains(&address)
     }
 
     /// How many of these are reached, and how many are not.
@@ -186,11 +201,10 @@ impl Situation {
     /// The same as if the indirectly connected were reached by all.
     pub(super) fn without_indirect(&self) -> Self {
         Self {
-            members: self.members.clone(),
             unreachable: &self.unreachable - &self.indirect,
             indirect: BTreeSet::new(),
             broken: Vec::new(),
-            lease: self.lease,
+            ..self.clone()
         }
     }
 
@@ -209,11 +223,10 @@ impl Situation {
         };
         let indirect = to_blame(&self.broken, take);
         Self {
-            members: self.members.clone(),
             unreachable: &(&self.unreachable - &self.indirect) | &indirect,
             indirect,
             broken: Vec::new(),
-            lease: self.lease,
+            ..self.clone()
         }
     }
 
@@ -266,6 +279,21 @@ pub(super) fn current_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress,
         .filter(|(subject, _)| mine(subject, |m| m.status().is_present()))
         .flat_map(|(subject, by)| by.iter().map(|observer| (*observer, *subject)))
         .filter(|(observer, _)| gossip.has_seen(observer))
+        .collect()
+}
+
+/// Those that are down, have flagged others that are in service, and are not known to have ended.
+fn unaware(gossip: &Gossip, scope: &Scope) -> BTreeSet<SiloAddress> {
+    let state = gossip.state();
+    let serves = |address: &SiloAddress| state.member(address).is_some_and(|m| m.serves());
+    let flags_any = |address: &SiloAddress| {
+        let rows = state.reachability().of(address);
+        rows.is_some_and(|rows| rows.rows().keys().any(serves))
+    };
+    let mine = state.members().iter().filter(|m| scope.is_mine(m));
+    let down = mine.filter(|m| m.status() == MemberStatus::Down && m.up_number().is_some());
+    let down = down.filter(|m| !m.end_confirmed()).map(|m| m.address());
+    down.filter(|m| !gossip.has_seen(m) && flags_any(m))
         .collect()
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use membership_gossip::Config;
 use membership_gossip::downing::{Downing, Strategy};
+use membership_gossip::state::MemberStatus;
 
 use crate::net::{Expect as _, Net, NodeId, endpoint, secs};
 
@@ -234,4 +235,43 @@ fn a_split_beside_two_equal_groups_leaves_one_side() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(one_lives > 500, "{one_lives}");
+}
+
+/// The network splits at the moment at which it is decided which of two groups goes, so that the larger side
+/// never hears of it.
+#[test]
+fn a_split_at_a_decision_leaves_one_side() {
+    let mut wrong = Vec::new();
+    for strategy in strategies(10) {
+        for seed in 0..20 {
+            let (mut net, groups) = with_groups(seed, [3, 3, 4], strategy.clone());
+            let decided = |net: &Net| {
+                let mut third = groups[2].iter().copied();
+                third.find(|n| {
+                    net.view(*n)
+                        .members()
+                        .any(|m| m.status() == MemberStatus::Down)
+                })
+            };
+            for _ in 0..10_000 {
+                net.run(Duration::from_millis(10));
+                if decided(&net).is_some() {
+                    break;
+                }
+            }
+            let by = decided(&net).unwrap();
+            let is_here = |n: &NodeId| net.status(by, *n) == Some(MemberStatus::Up);
+            let (mut left, mut right): (Vec<_>, Vec<_>) = (0..10).partition(is_here);
+            left.retain(|n| *n == by || !groups[2].contains(n));
+            right.extend(groups[2].iter().filter(|n| **n != by));
+            net.split(&left, &right);
+            net.run(secs(150));
+            let living = net.living();
+            if left.iter().any(|n| living.contains(n)) && right.iter().any(|n| living.contains(n)) {
+                let case = format!("{}, {groups:?}, seed {seed}", strategy.name());
+                wrong.push(format!("{case}: {living:?} live"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
