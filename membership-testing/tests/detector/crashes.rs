@@ -81,7 +81,7 @@ fn half_of_all_machines_crash_at_one_moment() {
 
 #[test]
 fn most_machines_crash_at_one_moment() {
-    for_each(&[80], 0..5, many_machines_crash);
+    for_each(&[80], 0..9, many_machines_crash);
 }
 
 /// Messages were lost for two minutes, so that suspects of many calls turned out to be there: no reason to

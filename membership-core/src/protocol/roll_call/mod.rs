@@ -253,7 +253,7 @@ impl RollCall {
             suspects: suspects.iter().map(tally).collect(),
             changed: true,
         };
-        let asked = running.ask(ctx, with.quiet.then_some(with.stale));
+        let asked = running.ask(ctx, with);
         ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
         self.began = Some(now);
         self.patient_until = None;
@@ -357,7 +357,7 @@ impl RollCall {
                 let since = self.standoff.asked_since(s);
                 since.filter(|_| with.is_expired(s))
             });
-            running.ask_silent(ctx, with.stale);
+            running.ask_silent(ctx, with);
         }
         let (mut open, mut about) = (false, BTreeSet::new());
         for (silo, tally) in &running.suspects {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::judge::refusal;
-use super::least_time;
 use super::tally::{Failing, Tally};
+use super::{Electorate, least_time};
 use crate::hooks::Calls;
 use crate::protocol::context::Ctx;
 use crate::protocol::message::{Finding, MAX_NAMED, Message};
@@ -171,7 +171,7 @@ impl Running {
     }
 
     /// Asks those again that have not answered: the question or the answer may have been lost.
-    pub(super) fn ask_silent(&mut self, ctx: &mut Ctx, stale: &BTreeSet<SiloAddress>) {
+    pub(super) fn ask_silent(&mut self, ctx: &mut Ctx, with: &Electorate<'_>) {
         if self.next_repeat().is_none_or(|at| at > ctx.mono()) {
             return;
         }
@@ -180,21 +180,22 @@ impl Running {
         let silent = self.asked.difference(&self.here).copied().collect();
         // Where hardly anybody answers, hardly anybody is there.
         let most = FEW.max(self.here.len() * ANSWERS);
-        let few = (most < self.asked.len()).then_some((most, stale));
-        Self::send(ctx, &message, silent, few);
+        let few = (most < self.asked.len()).then_some(most);
+        Self::send(ctx, &message, silent, few, with);
     }
 
-    /// Sends to all of these, or to so many of them, those first that are not stale. While this silo
+    /// Sends to all of these, or to so many of them, those first that write heartbeats. While this silo
     /// hears nobody, a few are enough to find out whether that is still so; as soon as some have
     /// answered, more are asked.
     fn send(
         ctx: &mut Ctx,
         message: &Arc<Message>,
         mut to: Vec<SiloAddress>,
-        few: Option<(usize, &BTreeSet<SiloAddress>)>,
+        few: Option<usize>,
+        with: &Electorate<'_>,
     ) {
-        if let Some((most, stale)) = few.filter(|(most, _)| to.len() > *most) {
-            draw_first(ctx, &mut to, most, |silo| !stale.contains(silo));
+        if let Some(most) = few.filter(|most| to.len() > *most) {
+            draw_first(ctx, &mut to, most, |silo| !with.is_expired(silo));
         }
         for silo in to {
             ctx.send_to(silo, message.clone());
@@ -222,15 +223,11 @@ impl Running {
     }
 
     /// Asks everybody about all suspects; returns those.
-    pub(super) fn ask(
-        &mut self,
-        ctx: &mut Ctx,
-        quiet: Option<&BTreeSet<SiloAddress>>,
-    ) -> Vec<(SiloAddress, u64)> {
+    pub(super) fn ask(&mut self, ctx: &mut Ctx, with: &Electorate<'_>) -> Vec<(SiloAddress, u64)> {
         let named = self.name(ctx.mono(), |_| true);
         let message = self.question(named.clone());
         let asked = self.asked.iter().copied().collect();
-        Self::send(ctx, &message, asked, quiet.map(|stale| (FEW, stale)));
+        Self::send(ctx, &message, asked, with.quiet.then_some(FEW), with);
         self.next_round = ctx.mono() + self.timeout;
         named
     }
