@@ -268,6 +268,7 @@ impl<'a> Run<'a> {
             if took >= SETTLE {
                 return Err(format!("G13 {}: {}", self.net.now, self.net.describe()));
             }
+            self.end_waiting_first_seed();
             for at in 0..self.options.members {
                 if self.is_occupied(at) {
                     continue;
@@ -297,6 +298,25 @@ impl<'a> Run<'a> {
         let points = up.iter().take(3);
         let points = points.map(|n| self.net.me(*n).endpoint()).collect();
         self.net.join(node, points);
+    }
+
+    /// Ends a first seed that was told of members which have all ended before they took it in: they say
+    /// that they are in no cluster, and it founds none. Started anew, it is told whom it can [join](Self::join),
+    /// or founds.
+    fn end_waiting_first_seed(&mut self) {
+        let living = self.net.living().into_iter();
+        let mut first = living.filter(|node| self.net.me(*node).endpoint() == endpoint(0));
+        let waits_in_vain = |node: &NodeId| {
+            let waiting = self.net.nodes[*node].protocol.waiting();
+            waiting.is_some_and(|w| w.needed.is_none() && w.asked.is_none() && w.silent.is_empty())
+        };
+        if let Some(node) = first.find(waits_in_vain) {
+            self.count("first seeds that waited in vain");
+            self.note(format_args!(
+                "{node} is ended: nobody that it was told of is a member"
+            ));
+            self.net.kill(node);
+        }
     }
 
     fn is_whole(&self) -> bool {
