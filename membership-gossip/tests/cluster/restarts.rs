@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use membership_gossip::Config;
+use membership_gossip::{Config, Preset};
 
 use crate::net::{Expect as _, Net, NodeId, endpoint, foundings, secs};
 
@@ -138,5 +138,35 @@ fn of_two_clusters_that_have_not_begun_one_gives_way() {
         assert_eq!(foundings(&net), 2, "seed {seed}");
         net.run_until(secs(30), Net::is_agreed);
         assert_eq!((foundings(&net), net.living().len()), (1, 2), "seed {seed}");
+    }
+}
+
+/// In the specification only the first seed founds: it is told of members of the cluster, lest it found
+/// another one, and they end before they take it in. Whoever asks it waits with it, until it is started
+/// again with its own contact points.
+#[test]
+fn a_first_seed_that_was_told_of_members_which_ended_founds_once_it_is_started_again() {
+    let config = Config::preset(Preset::Akka);
+    for seed in 0..10 {
+        let mut net = Net::cluster(seed, 5, &config);
+        net.kill(0);
+        net.run(secs(10));
+        let told = net.start(0, &config);
+        net.join(told, (1..4).map(endpoint).collect());
+        net.run(secs(1));
+        (1..5).for_each(|node| net.kill(node));
+        let others: Vec<_> = (1..5).map(|at| net.start(at, &config)).collect();
+        net.join_all(&others);
+        net.run(secs(120));
+        let waiting = |node: NodeId| net.nodes[node].protocol.waiting();
+        assert!(others.iter().all(|node| waiting(*node).is_some()));
+        let waiting = waiting(told).expect("it waits");
+        assert_eq!((waiting.needed, waiting.asked), (None, None), "{waiting}");
+        assert_eq!(waiting.answered.len(), 3, "{waiting}");
+        net.kill(told);
+        let again = net.start(0, &config);
+        net.join_all(&[again]);
+        net.run_until(secs(60), Net::is_agreed);
+        assert_eq!((foundings(&net), net.living().len()), (1, 5), "seed {seed}");
     }
 }
