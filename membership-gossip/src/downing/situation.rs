@@ -282,19 +282,23 @@ pub(super) fn current_flags(gossip: &Gossip, scope: &Scope) -> Vec<(SiloAddress,
         .collect()
 }
 
-/// Those that are down, have flagged others that are in service, and are not known to have ended.
+/// Those that are down, are at one end of a broken link, and are not known to have ended. Who only flags
+/// members that do not answer either has most likely crashed with them.
 fn unaware(gossip: &Gossip, scope: &Scope) -> BTreeSet<SiloAddress> {
-    let state = gossip.state();
+    let (state, flags) = (gossip.state(), gossip.state().reachability());
     let serves = |address: &SiloAddress| state.member(address).is_some_and(|m| m.serves());
-    let flags_any = |address: &SiloAddress| {
-        let rows = state.reachability().of(address);
-        rows.is_some_and(|rows| rows.rows().keys().any(serves))
+    let is_broken = |observer: &SiloAddress, subject: &SiloAddress| {
+        let answers = serves(subject) && gossip.has_seen(subject);
+        answers || flags.flag(subject, observer).is_some()
+    };
+    let is_end = |observer: &SiloAddress| {
+        let rows = flags.of(observer);
+        rows.is_some_and(|rows| rows.rows().keys().any(|s| is_broken(observer, s)))
     };
     let mine = state.members().iter().filter(|m| scope.is_mine(m));
     let down = mine.filter(|m| m.status() == MemberStatus::Down && m.up_number().is_some());
     let down = down.filter(|m| !m.end_confirmed()).map(|m| m.address());
-    down.filter(|m| !gossip.has_seen(m) && flags_any(m))
-        .collect()
+    down.filter(|m| !gossip.has_seen(m) && is_end(m)).collect()
 }
 
 /// Those of them whose subject has seen the state, too: there is a way from each end to the other.

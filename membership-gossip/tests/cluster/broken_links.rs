@@ -237,41 +237,54 @@ fn a_split_beside_two_equal_groups_leaves_one_side() {
     assert!(one_lives > 500, "{one_lives}");
 }
 
-/// The network splits at the moment at which it is decided which of two groups goes, so that the larger side
-/// never hears of it.
+/// The network splits at the moment at which it is decided which of two groups goes, or that both do, so that
+/// those on the larger side never hear of it.
 #[test]
 fn a_split_at_a_decision_leaves_one_side() {
     let mut wrong = Vec::new();
-    for strategy in strategies(10) {
-        for seed in 0..20 {
-            let (mut net, groups) = with_groups(seed, [3, 3, 4], strategy.clone());
-            let decided = |net: &Net| {
-                let mut third = groups[2].iter().copied();
-                third.find(|n| {
-                    net.view(*n)
-                        .members()
-                        .any(|m| m.status() == MemberStatus::Down)
-                })
-            };
-            for _ in 0..10_000 {
-                net.run(Duration::from_millis(10));
-                if decided(&net).is_some() {
-                    break;
+    for (sizes, most_know) in [([3, 3, 4], 1), ([3, 3, 6], 5)] {
+        let members = sizes.iter().sum();
+        for strategy in strategies(members) {
+            for seed in 0..20 {
+                let know = 1 + seed as usize % most_know;
+                let (mut net, groups) = with_groups(seed, sizes, strategy.clone());
+                let (left, right) = split_at_decision(&mut net, &groups, know);
+                net.run(secs(150));
+                let living = net.living();
+                let lives = |side: &[NodeId]| side.iter().any(|n| living.contains(n));
+                if lives(&left) && lives(&right) {
+                    let case = format!("{}, {groups:?}, seed {seed}", strategy.name());
+                    wrong.push(format!("{case}, {know} know: {living:?} live"));
                 }
-            }
-            let by = decided(&net).unwrap();
-            let is_here = |n: &NodeId| net.status(by, *n) == Some(MemberStatus::Up);
-            let (mut left, mut right): (Vec<_>, Vec<_>) = (0..10).partition(is_here);
-            left.retain(|n| *n == by || !groups[2].contains(n));
-            right.extend(groups[2].iter().filter(|n| **n != by));
-            net.split(&left, &right);
-            net.run(secs(150));
-            let living = net.living();
-            if left.iter().any(|n| living.contains(n)) && right.iter().any(|n| living.contains(n)) {
-                let case = format!("{}, {groups:?}, seed {seed}", strategy.name());
-                wrong.push(format!("{case}: {living:?} live"));
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Splits the network once somebody of the third group knows who is downed: it, the others that stay, and so
+/// many of the third, from the rest.
+fn split_at_decision(
+    net: &mut Net,
+    groups: &[Vec<NodeId>; 3],
+    know: usize,
+) -> (Vec<NodeId>, Vec<NodeId>) {
+    let knows = |net: &Net, node: &NodeId| {
+        let view = net.view(*node);
+        view.members().any(|m| m.status() == MemberStatus::Down)
+    };
+    let decided = |net: &Net| groups[2].iter().copied().find(|n| knows(net, n));
+    net.run(secs(20));
+    let by = (0..8_000).find_map(|_| {
+        net.run(Duration::from_millis(10));
+        decided(net)
+    });
+    let by = by.unwrap();
+    let others = groups[2].iter().filter(|n| **n != by);
+    let unaware: Vec<_> = others.skip(know - 1).collect();
+    let stays = |n: &NodeId| net.status(by, *n) == Some(MemberStatus::Up);
+    let (left, right): (Vec<_>, Vec<_>) =
+        (0..net.nodes.len()).partition(|n| stays(n) && !unaware.contains(&n));
+    net.split(&left, &right);
+    (left, right)
 }

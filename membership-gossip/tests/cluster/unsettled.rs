@@ -298,3 +298,30 @@ fn who_is_alone_ends_in_time_where_answers_took_long() {
         }
     }
 }
+
+/// A member crashes, another one flags it and crashes, too, and an operator downs that one. It has flagged a
+/// member that does not answer, and nobody counts it for another side.
+#[test]
+fn who_crashed_and_is_downed_by_an_operator_does_not_count() {
+    for (first, second) in [(2, 0), (1, 0), (0, 1), (3, 2)] {
+        for seed in 0..5 {
+            let keep_majority = Strategy::KeepMajority { role: None };
+            let mut net = Net::cluster(seed, 4, &config(&keep_majority));
+            net.kill(first);
+            let member = net.me(first);
+            let flags = |net: &Net| {
+                let state = net.nodes[second].protocol.gossip().state().clone();
+                let flag = state.reachability().flag(&net.me(second), &member);
+                flag.is_some()
+            };
+            net.run_until(secs(20), flags);
+            net.run(secs(2));
+            net.kill(second);
+            let others = net.living();
+            let member = net.me(second);
+            net.command(others[0], Command::Down { member });
+            net.run_until(secs(90), |net| net.is_agreed() || net.living().is_empty());
+            assert_eq!(net.living(), others, "{first}, {second}, seed {seed}");
+        }
+    }
+}
