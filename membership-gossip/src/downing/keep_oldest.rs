@@ -6,13 +6,15 @@ use super::{Situation, Verdict};
 use crate::state::Member;
 
 pub(super) fn verdict(situation: &Situation, down_if_alone: bool, role: Option<&str>) -> Verdict {
-    let members: Vec<_> = situation.counted(role).collect();
+    let counted = situation.counted(role);
+    let members: Vec<_> = situation.with_unaware(role, counted).collect();
     let verdict = side_of_oldest(situation, &members, down_if_alone);
     if verdict != Verdict::DownUnreachable {
         return verdict;
     }
     // The other side may know that a member of this one has left, or that one of its own is up.
-    let after: Vec<_> = situation.after_changes(role, down_if_alone).collect();
+    let after = situation.after_changes(role, down_if_alone);
+    let after: Vec<_> = situation.with_unaware(role, after).collect();
     match side_of_oldest(situation, &after, down_if_alone) {
         Verdict::DownUnreachable => verdict,
         _ => Verdict::DownAll,
