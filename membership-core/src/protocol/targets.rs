@@ -1,4 +1,4 @@
-//! Chooses the silos to probe: ring successors, and a share of the accused silos and the stale rows.
+//! Chooses the silos to probe: ring successors, accused silos, and a share of the stale rows.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,18 @@ use super::machine::Protocol;
 use super::rings::{self, Rings};
 use crate::SiloAddress;
 
-/// How many silos probe each accused silo and each stale row, besides those that do so anyway.
-const SHARE: usize = 4;
+/// Maximum number of accused silos that a silo probes besides its ring successors.
+const MAX_ACCUSED_TARGETS: usize = 10;
+/// How many silos share the probing of each stale row.
+const STALE_SHARE: usize = 4;
 /// Up to so many Active silos also probe each other by rings of their own while most silos join.
 const MAX_WATCHED: usize = 256;
-/// Maximum number of those that a silo probes at a time. A roll call names all stale rows, so the
+/// Maximum number of stale rows that a silo probes at a time. A roll call names all stale rows, so the
 /// others need no probes of their own to leave; those that do not leave come next.
-const MAX_SHARED: usize = 10;
+const MAX_STALE_TARGETS: usize = 10;
 
 impl Protocol {
-    /// Chooses the silos to probe: ring successors, and this silo's share of the accused silos and the
+    /// Chooses the silos to probe: ring successors, accused silos, and this silo's share of the
     /// stale rows.
     pub(super) fn retarget(&mut self) {
         self.voter.on_view(&self.ctx);
@@ -41,26 +43,34 @@ impl Protocol {
                 if active.len() <= MAX_WATCHED {
                     targets.extend(rings::successors(&ctx.me, active, silos));
                 } else if let Some(oldest) = ctx.leader().filter(|s| *s != ctx.me)
-                    && rings::is_my_share(&ctx.me, &oldest, active, SHARE)
+                    && rings::is_my_share(&ctx.me, &oldest, active, STALE_SHARE)
                 {
                     targets.insert(oldest);
                 }
             }
             let votes = |s: &SiloAddress| ctx.confirmed_entry(s).map_or(&[][..], |e| &e.suspicions);
-            let fresh = |s: &&SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(**s, v));
-            let accused = ctx.members.accused.iter().filter(fresh);
-            let shared: BTreeSet<&SiloAddress> = accused.chain(&self.stale).collect();
-            if !shared.is_empty() {
-                let live = ctx
+            let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
+            targets.extend(
+                ctx.members
+                    .accused
+                    .iter()
+                    .filter(|s| **s != ctx.me && fresh(s))
+                    .take(MAX_ACCUSED_TARGETS),
+            );
+            if !self.stale.is_empty() {
+                let live: Vec<SiloAddress> = ctx
                     .members
                     .active
                     .iter()
-                    .filter(|s| !self.stale.contains(s));
-                let live: Vec<SiloAddress> = live.copied().collect();
-                let is_mine = |s: &&SiloAddress| {
-                    **s != ctx.me && rings::is_my_share(&ctx.me, s, &live, SHARE)
-                };
-                targets.extend(shared.into_iter().filter(is_mine).copied().take(MAX_SHARED));
+                    .filter(|s| !self.stale.contains(s))
+                    .copied()
+                    .collect();
+                targets.extend(
+                    self.stale
+                        .iter()
+                        .filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE))
+                        .take(MAX_STALE_TARGETS),
+                );
             }
         } else {
             self.successors = rings::Successors::default();
