@@ -6,15 +6,17 @@ use super::machine::Protocol;
 use super::rings::{self, Rings};
 use crate::SiloAddress;
 
-/// Maximum number of accused silos that a silo probes besides its ring successors.
-const MAX_ACCUSED_TARGETS: usize = 10;
-/// How many silos share the probing of each stale row.
-const STALE_SHARE: usize = 4;
+/// Up to so many silos with fresh votes against them are probed by everybody. Where there are more, as
+/// after a network that was down for a minute, all would pay for the same few as long as the votes are
+/// fresh, and they are shared.
+const MAX_PROBED_BY_ALL: usize = 3;
+/// How many silos probe each stale row, and each of many accused silos.
+const SHARE: usize = 4;
 /// Up to so many Active silos also probe each other by rings of their own while most silos join.
 const MAX_WATCHED: usize = 256;
-/// Maximum number of stale rows that a silo probes at a time. A roll call names all stale rows, so the
+/// Maximum number of those that a silo probes at a time. A roll call names all stale rows, so the
 /// others need no probes of their own to leave; those that do not leave come next.
-const MAX_STALE_TARGETS: usize = 10;
+const MAX_SHARED: usize = 10;
 
 impl Protocol {
     /// Chooses the silos to probe: ring successors, accused silos, and this silo's share of the
@@ -43,34 +45,29 @@ impl Protocol {
                 if active.len() <= MAX_WATCHED {
                     targets.extend(rings::successors(&ctx.me, active, silos));
                 } else if let Some(oldest) = ctx.leader().filter(|s| *s != ctx.me)
-                    && rings::is_my_share(&ctx.me, &oldest, active, STALE_SHARE)
+                    && rings::is_my_share(&ctx.me, &oldest, active, SHARE)
                 {
                     targets.insert(oldest);
                 }
             }
             let votes = |s: &SiloAddress| ctx.confirmed_entry(s).map_or(&[][..], |e| &e.suspicions);
-            let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
-            targets.extend(
-                ctx.members
-                    .accused
-                    .iter()
-                    .filter(|s| **s != ctx.me && fresh(s))
-                    .take(MAX_ACCUSED_TARGETS),
-            );
-            if !self.stale.is_empty() {
-                let live: Vec<SiloAddress> = ctx
+            let fresh = |s: &&SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(**s, v));
+            let accused = ctx.members.accused.iter().filter(fresh);
+            let mut shared: BTreeSet<SiloAddress> =
+                accused.filter(|s| **s != ctx.me).copied().collect();
+            if shared.len() <= MAX_PROBED_BY_ALL {
+                targets.append(&mut shared);
+            }
+            shared.extend(&self.stale);
+            if !shared.is_empty() {
+                let live = ctx
                     .members
                     .active
                     .iter()
-                    .filter(|s| !self.stale.contains(s))
-                    .copied()
-                    .collect();
-                targets.extend(
-                    self.stale
-                        .iter()
-                        .filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE))
-                        .take(MAX_STALE_TARGETS),
-                );
+                    .filter(|s| !self.stale.contains(s));
+                let live: Vec<SiloAddress> = live.copied().collect();
+                let is_mine = |s: &SiloAddress| rings::is_my_share(&ctx.me, s, &live, SHARE);
+                targets.extend(shared.into_iter().filter(is_mine).take(MAX_SHARED));
             }
         } else {
             self.successors = rings::Successors::default();

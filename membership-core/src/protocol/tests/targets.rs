@@ -30,3 +30,38 @@ fn active_silos_watch_each_other_while_most_silos_join() {
         assert_eq!((2..=6).all(is_soon), scribe, "and at once");
     }
 }
+
+/// Everybody probes a few accused silos; of many, as after a network that was down, each has its share.
+#[test]
+fn many_accused_silos_are_shared() {
+    for (accused, most) in [(3, 3), (30, 10)] {
+        let mut rows = actives(1..=60);
+        for row in &mut rows[60 - accused..] {
+            row.suspicions = vec![vote(2, NOON)];
+        }
+        let table = snapshot(5, rows);
+        let mut besides = Vec::new();
+        let mut probers = vec![0; accused];
+        for me in 1..=60 {
+            let mut protocol = Protocol::new(setup());
+            (protocol.ctx.now, protocol.ctx.me) = (ctx().now, silo(me));
+            protocol.ctx.status = SiloStatus::Active;
+            believe(&mut protocol.ctx, table.clone());
+            protocol.retarget();
+            let (usual, aimed_at) = (protocol.successors.silos().count(), &protocol.aimed_at.0);
+            besides.push(aimed_at.len() - usual);
+            assert!(!aimed_at.contains(&silo(me)));
+            for (i, probers) in probers.iter_mut().enumerate() {
+                *probers += usize::from(aimed_at.contains(&silo((60 - accused + 1 + i) as u8)));
+            }
+        }
+        assert!(*besides.iter().max().unwrap() <= most, "{besides:?}");
+        if accused == 3 {
+            assert_eq!(probers, [59, 59, 59]);
+        } else {
+            // Each has some ten that probe it anyway.
+            assert!(besides.iter().sum::<usize>() <= 4 * accused, "{besides:?}");
+            assert!(probers.iter().all(|n| (4..=30).contains(n)), "{probers:?}");
+        }
+    }
+}
