@@ -175,7 +175,12 @@ fn a_key_pressed_while_the_size_changes_counts_at_once() {
         top.resize(25, 80);
         std::thread::sleep(Duration::from_micros(round % 50 * 10));
         top.press("\u{1b}");
-        top.shows("no help", |screen| !screen.contents().contains(help));
+        // The last line is drawn last: while the whole screen is drawn anew, there is no help on it either, and the program would
+        // take the two keys as one.
+        top.shows("no help", |screen| {
+            let text = screen.contents();
+            text.contains("q end") && !text.contains(help)
+        });
         top.resize(24, 80);
     }
     top.press("q");
