@@ -15,6 +15,15 @@ pub fn protocol(setup: Setup, variant: ProtocolVariant) -> Protocol {
     Protocol::with_variant(setup, variant)
 }
 
+pub use crate::protocol::Interned;
+
+/// The same for many silos of one simulation, which share their views: memory and time are then those of
+/// the changes. Nobody may forge rows.
+#[must_use]
+pub fn sharing_protocol(setup: Setup, variant: ProtocolVariant, views: &Interned) -> Protocol {
+    protocol(setup, variant).sharing(views.clone())
+}
+
 /// Whom a silo asks before it votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {

@@ -18,7 +18,9 @@ use std::time::Duration;
 use membership_core::hooks::ProtocolVariant;
 use membership_core::{CauseOfDeath, ClusterView, Config, SiloAddress, SiloStatus, TableId};
 use membership_testing::checks::{self, Check, Fact};
-use membership_testing::{Builder, Cluster, GroundTruth, ProcessId, TableTraffic};
+use membership_testing::{
+    Builder, Cluster, GroundTruth, ProcessId, TableTraffic, sharing_protocols,
+};
 
 use crate::arena::{Arena, Failure, Member, Record, Traffic};
 
@@ -183,7 +185,8 @@ impl Make {
         let builder = Cluster::builder()
             .seed(self.seed)
             .config(self.config)
-            .variant(self.variant);
+            .variant(self.variant)
+            .machines(sharing_protocols(self.variant));
         let builder = builder
             .table_latency(self.table.0, self.table.1)
             .count_bytes(self.bytes);

@@ -68,7 +68,7 @@ pub use clock::{SIMULATION_START, Skew, VirtualTime};
 pub use cluster::Cluster;
 pub use ground_truth::{GroundTruth, ProcessId, ProcessRecord, Split};
 pub use interval::Interval;
-pub use machine::{Altered, Machine, MachineFactory};
+pub use machine::{Altered, Machine, MachineFactory, sharing_protocols};
 pub use network::{Latency, Network};
 pub use rng::Rng;
 pub use size::bytes_on_wire;

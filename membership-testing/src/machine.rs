@@ -103,6 +103,14 @@ pub(super) fn protocols_of(variant: ProtocolVariant) -> MachineFactory {
     Box::new(move |setup| Box::new(hooks::protocol(setup, variant)))
 }
 
+/// Protocols of one cluster that share their views, so that thousands of silos fit into memory. For
+/// clusters in which nobody forges rows.
+#[must_use]
+pub fn sharing_protocols(variant: ProtocolVariant) -> MachineFactory {
+    let views = hooks::Interned::default();
+    Box::new(move |setup| Box::new(hooks::sharing_protocol(setup, variant, &views)))
+}
+
 #[cfg(test)]
 pub(super) fn protocols() -> MachineFactory {
     protocols_of(ProtocolVariant::STANDARD)
@@ -120,12 +128,17 @@ mod tests {
 
     /// Runs nine silos, crashes one, and returns the trace until the others have removed it.
     fn crash(variant: ProtocolVariant) -> Vec<String> {
+        crash_of(variant, protocols_of(variant))
+    }
+
+    fn crash_of(variant: ProtocolVariant, factory: MachineFactory) -> Vec<String> {
         let builder = Cluster::builder()
             .seed(1)
             .silos(9)
             .detail(Detail::Everything)
             .checks(Vec::new())
-            .variant(variant);
+            .variant(variant)
+            .machines(factory);
         let mut cluster = builder.build().unwrap();
         cluster.run_for(Duration::from_secs(60)).unwrap();
         cluster.kill(ProcessId(4));
@@ -153,5 +166,16 @@ mod tests {
         };
         assert!(calls(&crash(ProtocolVariant::STANDARD)) > 0);
         assert_eq!(calls(&crash(plain)), 0);
+    }
+
+    #[test]
+    fn shared_views_change_nothing() {
+        let scribe = ProtocolVariant {
+            scribe: true,
+            ..ProtocolVariant::STANDARD
+        };
+        for variant in [ProtocolVariant::STANDARD, scribe] {
+            assert!(crash(variant) == crash_of(variant, sharing_protocols(variant)));
+        }
     }
 }

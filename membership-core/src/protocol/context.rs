@@ -10,6 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::distrust::Distrust;
 use super::expense::Expense;
+use super::interned::Interned;
 use super::io::{CallId, Destination, Effect, LinkId};
 use super::kept::Kept;
 use super::members::Members;
@@ -108,6 +109,8 @@ pub(crate) struct Ctx {
     pub(crate) words: Words,
     /// How recent the table's usual reads are.
     pub(crate) reads: Recency,
+    /// What the silos of a simulation share.
+    pub(crate) views: Option<Interned>,
     rng: Xoshiro256PlusPlus,
     next_call: u64,
 }
@@ -145,6 +148,7 @@ impl Ctx {
             distrust: Distrust::default(),
             cluster_key: setup.cluster_key,
             reads: setup.reads,
+            views: None,
             rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
             next_call: 0,
         }
@@ -264,6 +268,14 @@ impl Ctx {
         self.view
             .as_ref()
             .zip(self.announced.as_ref().map(|a| a.newest_at))
+    }
+
+    /// The same snapshot with what other silos of a simulation hold as well.
+    pub(crate) fn interned(&self, snapshot: Snapshot) -> Snapshot {
+        match &self.views {
+            Some(views) => views.share(snapshot),
+            None => snapshot,
+        }
     }
 
     /// Keeps this view among the last ones, where they are used.

@@ -69,6 +69,7 @@ pub(crate) fn pass(
     source: Source,
     newest_at: Option<MonoTime>,
 ) -> Passage {
+    let snapshot = ctx.interned(snapshot);
     if let Some(base) = &ctx.base {
         let known = base.snapshot();
         if snapshot.version() < known.version() {
@@ -151,6 +152,7 @@ pub(crate) fn hear(
     snapshot: Snapshot,
     witness: &Witness<'_>,
 ) -> Hearing {
+    let snapshot = ctx.interned(snapshot);
     let Some(view) = &ctx.view else {
         return Hearing::NeedsRead;
     };
@@ -338,9 +340,15 @@ fn stand_on(ctx: &mut Ctx, view: ClusterView) {
         .base
         .as_ref()
         .and_then(|base| snapshot.changed_since(base.snapshot()));
+    let lists = ctx.views.as_ref().and_then(|v| v.lists(snapshot));
     match changed {
-        Some(changed) => ctx.members.follow(&snapshot.rows, &changed, appeared),
-        None => ctx.members.rebuild(&snapshot.rows, appeared),
+        Some(changed) => ctx
+            .members
+            .follow(&snapshot.rows, &changed, appeared, lists),
+        None => ctx.members.rebuild(&snapshot.rows, appeared, lists),
+    }
+    if let Some(views) = &ctx.views {
+        views.keep(snapshot, ctx.members.lists());
     }
     ctx.keep(snapshot);
     ctx.base = Some(view);

@@ -14,6 +14,7 @@ use super::disseminator::Disseminator;
 use super::fetch::Fetch;
 use super::gate;
 use super::heartbeat_writer::HeartbeatWriter;
+use super::interned::Interned;
 use super::io::{Effect, Input};
 use super::isolation::Isolation;
 use super::joiner::{Joiner, Step};
@@ -157,6 +158,12 @@ impl Protocol {
         let mut protocol = Self::new(setup);
         protocol.ctx.variant = variant;
         protocol
+    }
+
+    /// The silos of one simulation share their views.
+    pub(crate) fn sharing(mut self, views: Interned) -> Self {
+        self.ctx.views = Some(views);
+        self
     }
 
     /// Handles one input at time `now` and appends the effects to `effects`. The same seed and the

@@ -2,17 +2,21 @@
 //! otherwise updated for the changed rows.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::model::place::place;
-use crate::{InstanceId, MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime};
+use crate::{
+    InstanceId, MembershipEntry, MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime,
+};
 
 /// When a vote was seen to appear: the time of the vote, and this silo's clock. The clock is none
 /// when this silo was not reading the table shortly before: the vote may then have any age.
 type Sighting = (WallTime, Option<MonoTime>);
 
-/// The lists for the current view.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Members {
+/// Lists that follow from the rows alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lists {
     /// Active silos, by address.
     pub(crate) active: Vec<SiloAddress>,
     /// Every silo that is not Dead, by address.
@@ -25,7 +29,58 @@ pub(crate) struct Members {
     pub(crate) joining: Vec<SiloAddress>,
     /// Silos that are not Dead and have votes against them.
     pub(crate) accused: Vec<SiloAddress>,
-    /// The votes against each of them, by accuser.
+}
+
+impl Lists {
+    fn of(rows: &Rows) -> Self {
+        let mut lists = Self::default();
+        for entry in rows.entries().filter(|e| e.status != SiloStatus::Dead) {
+            let silo = entry.address;
+            lists.alive.push(silo);
+            lists.places.push(place(&silo));
+            lists.instances.push(entry.instance_id);
+            match entry.status {
+                SiloStatus::Active => lists.active.push(silo),
+                SiloStatus::Joining => lists.joining.push(silo),
+                _ => {}
+            }
+            if !entry.suspicions.is_empty() {
+                lists.accused.push(silo);
+            }
+        }
+        lists
+    }
+
+    /// Updates the lists for this silo, whose row is this one, if it is not Dead.
+    fn follow(&mut self, silo: SiloAddress, entry: Option<&MembershipEntry>) {
+        let is = |status: SiloStatus| entry.is_some_and(|e| e.status == status);
+        match (self.alive.binary_search(&silo), entry) {
+            (Ok(at), Some(entry)) => self.instances[at] = entry.instance_id,
+            (Err(at), Some(entry)) => {
+                self.alive.insert(at, silo);
+                self.places.insert(at, place(&silo));
+                self.instances.insert(at, entry.instance_id);
+            }
+            (Ok(at), None) => {
+                self.alive.remove(at);
+                self.places.remove(at);
+                self.instances.remove(at);
+            }
+            (Err(_), None) => {}
+        }
+        set(&mut self.active, silo, is(SiloStatus::Active));
+        set(&mut self.joining, silo, is(SiloStatus::Joining));
+        let is_accused = entry.is_some_and(|e| !e.suspicions.is_empty());
+        set(&mut self.accused, silo, is_accused);
+    }
+}
+
+/// The lists for the current view.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// Shared with other silos of a simulation.
+    lists: Arc<Lists>,
+    /// The votes against each accused silo, by accuser.
     pub(crate) first_seen: BTreeMap<SiloAddress, BTreeMap<SiloAddress, Sighting>>,
     /// Increases whenever a silo may have stopped being alive.
     pub(crate) losses: u64,
@@ -34,28 +89,30 @@ pub(crate) struct Members {
     pub(crate) moved: Option<Vec<SiloAddress>>,
 }
 
+impl Deref for Members {
+    type Target = Lists;
+
+    fn deref(&self) -> &Lists {
+        &self.lists
+    }
+}
+
 impl Members {
-    /// Rebuilds all lists. `appeared` is the time at which new votes appeared.
-    pub(crate) fn rebuild(&mut self, rows: &Rows, appeared: Option<MonoTime>) {
+    /// Rebuilds all lists. `appeared` is the time at which new votes appeared. `lists` are those for
+    /// these rows, if somebody else has made them.
+    pub(crate) fn rebuild(
+        &mut self,
+        rows: &Rows,
+        appeared: Option<MonoTime>,
+        lists: Option<Arc<Lists>>,
+    ) {
         let before = std::mem::take(self);
         self.losses = before.losses + 1;
-        for entry in rows.entries().filter(|e| e.status != SiloStatus::Dead) {
-            let silo = entry.address;
-            self.alive.push(silo);
-            self.places.push(place(&silo));
-            self.instances.push(entry.instance_id);
-            match entry.status {
-                SiloStatus::Active => self.active.push(silo),
-                SiloStatus::Joining => self.joining.push(silo),
-                _ => {}
-            }
-            if !entry.suspicions.is_empty() {
-                self.accused.push(silo);
-                self.first_seen.insert(
-                    silo,
-                    sightings(&entry.suspicions, before.first_seen.get(&silo), appeared),
-                );
-            }
+        self.lists = lists.unwrap_or_else(|| Arc::new(Lists::of(rows)));
+        for silo in &self.lists.accused {
+            let votes = rows.get(silo).map_or(&[][..], |e| &e.suspicions);
+            let sightings = sightings(votes, before.first_seen.get(silo), appeared);
+            self.first_seen.insert(*silo, sightings);
         }
     }
 
@@ -65,37 +122,41 @@ impl Members {
         rows: &Rows,
         changed: &[SiloAddress],
         appeared: Option<MonoTime>,
+        lists: Option<Arc<Lists>>,
     ) {
+        let alive = |silo: &SiloAddress| rows.get(silo).filter(|e| e.status != SiloStatus::Dead);
         for silo in changed {
-            let entry = rows.get(silo).filter(|e| e.status != SiloStatus::Dead);
-            let is = |status: SiloStatus| entry.is_some_and(|e| e.status == status);
-            match (self.alive.binary_search(silo), entry) {
-                (Ok(at), Some(entry)) => self.instances[at] = entry.instance_id,
-                (Err(at), Some(entry)) => {
-                    self.alive.insert(at, *silo);
-                    self.places.insert(at, place(silo));
-                    self.instances.insert(at, entry.instance_id);
-                    self.moved.iter_mut().for_each(|moved| moved.push(*silo));
-                }
-                (Ok(at), None) => {
-                    self.alive.remove(at);
-                    self.places.remove(at);
-                    self.instances.remove(at);
-                    self.losses += 1;
-                    self.moved.iter_mut().for_each(|moved| moved.push(*silo));
-                }
-                (Err(_), None) => {}
+            let entry = alive(silo);
+            let was_alive = self.lists.alive.binary_search(silo).is_ok();
+            if was_alive != entry.is_some() {
+                self.losses += u64::from(was_alive);
+                self.moved.iter_mut().for_each(|moved| moved.push(*silo));
             }
-            set(&mut self.active, *silo, is(SiloStatus::Active));
-            set(&mut self.joining, *silo, is(SiloStatus::Joining));
             let votes = entry.map_or(&[][..], |e| &e.suspicions);
-            set(&mut self.accused, *silo, !votes.is_empty());
             let before = self.first_seen.remove(silo);
             if !votes.is_empty() {
                 self.first_seen
                     .insert(*silo, sightings(votes, before.as_ref(), appeared));
             }
         }
+        if let Some(lists) = lists {
+            self.lists = lists;
+        } else if !changed.is_empty() {
+            let lists = Arc::make_mut(&mut self.lists);
+            for silo in changed {
+                lists.follow(*silo, alive(silo));
+            }
+        }
+    }
+
+    /// The lists, to be shared.
+    pub(crate) const fn lists(&self) -> &Arc<Lists> {
+        &self.lists
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lists_mut(&mut self) -> &mut Lists {
+        Arc::make_mut(&mut self.lists)
     }
 
     /// The instance id of an alive silo.
@@ -200,9 +261,11 @@ mod tests {
                 }
             }
             let appeared = Some(MonoTime::from_nanos(step));
+            let looked_at_by_others = below(rng, 3) == 0;
             let changed: Vec<SiloAddress> = changed.into_iter().map(silo).collect();
-            followed.follow(&rows, &changed, appeared);
-            looked_at.rebuild(&rows, appeared);
+            let made = looked_at_by_others.then(|| Arc::new(Lists::of(&rows)));
+            followed.follow(&rows, &changed, appeared, made.clone());
+            looked_at.rebuild(&rows, appeared, made);
             looked_at.losses = followed.losses;
             looked_at.moved.clone_from(&followed.moved);
             assert_eq!(followed, looked_at, "step {step}");

@@ -30,6 +30,7 @@
 //! | `heartbeat_writer` | this silo's heartbeat |
 //! | `disseminator`, `distrust` | deltas between silos; members that announced what is not so |
 //! | `cleaner` | removal of expired rows by the leader |
+//! | `interned` | views that the silos of a simulation share |
 
 mod allowance;
 mod answerer;
@@ -49,6 +50,7 @@ mod fetch;
 mod forward;
 mod gate;
 mod heartbeat_writer;
+mod interned;
 mod io;
 mod isolation;
 mod joiner;
@@ -82,6 +84,8 @@ mod writer;
 pub use forward::{OwnChange, Standing};
 #[doc(hidden)]
 pub use gate::Gate;
+#[doc(hidden)]
+pub use interned::Interned;
 pub use io::{CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity};
 pub use machine::Protocol;
 pub use message::{Consent, Finding, Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};

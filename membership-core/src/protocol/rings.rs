@@ -285,12 +285,13 @@ mod tests {
         let mut counted = 0;
         for step in 0..3_000 {
             let moved: Vec<SiloAddress> = (0..below(3)).map(|_| all[below(all.len())]).collect();
+            let lists = members.lists_mut();
             for silo in &moved {
-                match members.alive.binary_search(silo) {
-                    Ok(at) => drop((members.alive.remove(at), members.places.remove(at))),
+                match lists.alive.binary_search(silo) {
+                    Ok(at) => drop((lists.alive.remove(at), lists.places.remove(at))),
                     Err(at) => {
-                        members.alive.insert(at, *silo);
-                        members.places.insert(at, place(silo));
+                        lists.alive.insert(at, *silo);
+                        lists.places.insert(at, place(silo));
                     }
                 }
             }

@@ -1,0 +1,71 @@
+//! What the silos of one simulation hold in common: the rows of a version and the lists that follow from
+//! them. Ten thousand silos that each keep ten thousand rows of their own do not fit into a machine.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::members::Lists;
+use crate::Snapshot;
+
+/// How many versions are kept. A silo that is further behind keeps what it has.
+const MOST: usize = 64;
+
+/// Views that the silos of one simulation share. Two snapshots with the same version, commit and digest
+/// of rows count as the same: not for simulations in which somebody forges rows.
+#[derive(Clone, Debug, Default)]
+pub struct Interned(Arc<Mutex<VecDeque<Version>>>);
+
+#[derive(Debug)]
+struct Version {
+    snapshot: Snapshot,
+    lists: Option<Arc<Lists>>,
+}
+
+impl Interned {
+    fn versions(&self) -> MutexGuard<'_, VecDeque<Version>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same snapshot, with rows that others have as well.
+    pub(crate) fn share(&self, mut snapshot: Snapshot) -> Snapshot {
+        let mut versions = self.versions();
+        if let Some(known) = versions.iter().rev().find(|v| v.is(&snapshot)) {
+            snapshot.rows = known.snapshot.rows.clone();
+            if snapshot.version_row == known.snapshot.version_row {
+                snapshot.version_row = Arc::clone(&known.snapshot.version_row);
+            }
+            return snapshot;
+        }
+        if versions.len() >= MOST {
+            versions.pop_front();
+        }
+        versions.push_back(Version {
+            snapshot: snapshot.clone(),
+            lists: None,
+        });
+        snapshot
+    }
+
+    /// The lists for these rows, if somebody has made them.
+    pub(crate) fn lists(&self, snapshot: &Snapshot) -> Option<Arc<Lists>> {
+        let versions = self.versions();
+        let known = versions.iter().rev().find(|v| v.is(snapshot))?;
+        known.lists.clone()
+    }
+
+    /// Keeps the lists for these rows.
+    pub(crate) fn keep(&self, snapshot: &Snapshot, lists: &Arc<Lists>) {
+        let mut versions = self.versions();
+        if let Some(known) = versions.iter_mut().rev().find(|v| v.is(snapshot)) {
+            known.lists.get_or_insert_with(|| Arc::clone(lists));
+        }
+    }
+}
+
+impl Version {
+    fn is(&self, snapshot: &Snapshot) -> bool {
+        self.snapshot.version() == snapshot.version()
+            && self.snapshot.token.same_commit(&snapshot.token)
+            && self.snapshot.rows.digest() == snapshot.rows.digest()
+    }
+}
