@@ -9,8 +9,7 @@ use std::time::Duration;
 use crate::clock::{Skew, VirtualTime, wall};
 use crate::interval::Interval;
 use membership_core::{
-    CommitId, Config, MembershipEntry, SiloAddress, SiloStatus, Snapshot, Suspicion,
-    SuspicionReason, WallTime,
+    CommitId, Config, MembershipEntry, SiloAddress, SiloStatus, Snapshot, WallTime,
 };
 
 /// Identifies one process of the simulation. Processes are numbered in the order in which they
@@ -159,8 +158,8 @@ pub struct GroundTruth {
     pub decided: BTreeMap<CommitId, VirtualTime>,
     /// The last three times at which the heartbeat of each row advanced in the table.
     pub heartbeats: BTreeMap<SiloAddress, [Option<VirtualTime>; 3]>,
-    /// When each silo was last challenged in the table.
-    pub challenged: BTreeMap<SiloAddress, VirtualTime>,
+    /// The times at which each silo was challenged in the table, in order.
+    pub challenged: BTreeMap<SiloAddress, Vec<VirtualTime>>,
 }
 
 impl GroundTruth {
@@ -317,33 +316,6 @@ impl GroundTruth {
     #[must_use]
     pub fn decided(&self, commit: CommitId) -> VirtualTime {
         self.decided.get(&commit).copied().unwrap_or(self.now)
-    }
-
-    /// Records a challenge that a commit has written.
-    pub(crate) fn record_challenge(
-        &mut self,
-        before: &Snapshot,
-        after: &Snapshot,
-        silo: SiloAddress,
-    ) {
-        let known = before.rows.get(&silo).map_or(&[][..], |e| &e.suspicions);
-        let is_new = |v: &Suspicion| v.reason == SuspicionReason::Challenge && !known.contains(v);
-        if after
-            .rows
-            .get(&silo)
-            .is_some_and(|e| e.suspicions.iter().any(is_new))
-        {
-            self.challenged.insert(silo, self.now);
-        }
-    }
-
-    /// Whether a challenge of this silo can have counted for a decision.
-    #[must_use]
-    pub fn is_challenged(&self, silo: &SiloAddress, decided: VirtualTime) -> bool {
-        let lasts = self.config.death_vote_expiration + self.config.i_am_alive_period * 2;
-        self.challenged
-            .get(silo)
-            .is_some_and(|at| *at <= decided && decided.saturating_sub(*at) <= self.longest(lasts))
     }
 
     /// The shortest time without a heartbeat after which a silo is stale.

@@ -26,6 +26,7 @@
 
 mod builder;
 pub mod campaign;
+mod challenges;
 pub mod checks;
 mod clock;
 mod cluster;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::*;
 use super::stage::*;
 use crate::ground_truth::Split;
-use membership_core::Row;
+use membership_core::{CommitId, Evidence, Row, Suspicion, SuspicionReason};
 
 #[test]
 fn p6_detects_a_death_by_a_common_outage_but_accepts_other_causes() {
@@ -102,6 +102,46 @@ fn p9_detects_a_join_without_contact() {
     meet(&mut check, &stage, 0, Message::DialBack { nonce: 1 });
     meet(&mut check, &stage, 2, Message::DialBack { nonce: 1 });
     stage.commits(&mut check, vec![], vec![joiner]).unwrap();
+}
+
+/// The only Active silo stopped writing 20 s ago and was challenged before. The commit in which a
+/// silo becomes Active for that reason renews the challenge.
+#[test]
+fn p9_accepts_a_join_after_a_challenge_that_its_own_commit_renews() {
+    let join = |challenged: bool| {
+        let mut stage = Stage::with(1);
+        let beats = [20, 24, 28].map(|ago| Some(NOON - S(ago)));
+        stage.truth.heartbeats.insert(silo(0), beats);
+        let mut record = stage.truth.records[0].clone();
+        (record.name, record.host, record.silo) = ("s1".to_owned(), 1, Some(silo(1)));
+        stage.truth.records.push(record);
+        stage.truth.owners.insert(silo(1), ProcessId(1));
+        let mut check = Contact::default();
+        let accused = |stage: &Stage| {
+            let at = stage.truth.wall(&silo(1), stage.truth.now);
+            let reason = SuspicionReason::Challenge;
+            let mut entry = entry(0, SiloStatus::Active);
+            entry.suspicions = vec![Suspicion::new(silo(1), at, reason, Evidence::missed(2, 0))];
+            entry
+        };
+        let mut commit = |stage: &mut Stage, inserts, updates| {
+            let id = CommitId::new(u128::from(stage.table.version()) + 1);
+            stage.truth.decided.insert(id, stage.truth.now - S(1));
+            let (after, _) = stage.commit(Vec::clone(&inserts), Vec::clone(&updates), Vec::new());
+            let before = stage.table.clone();
+            stage.truth.record_challenge(&before, &after, silo(0));
+            stage.commits(&mut check, inserts, updates)
+        };
+        stage.truth.now = NOON - S(35);
+        let updates = challenged.then(|| accused(&stage)).into_iter().collect();
+        commit(&mut stage, vec![entry(1, SiloStatus::Joining)], updates)?;
+        stage.truth.now = NOON;
+        let updates = vec![accused(&stage), entry(1, SiloStatus::Active)];
+        commit(&mut stage, vec![], updates)
+    };
+    join(true).unwrap();
+    let why = join(false).unwrap_err();
+    assert!(why.contains("never heard from s0"), "{why}");
 }
 
 #[test]
