@@ -59,8 +59,10 @@ pub(crate) fn needed_after_challenge(
 /// are not stale, or exactly half of more than two with the leader among them, if the suspect is
 /// `unopposed`: nobody reaches it. (A split leaves nobody on this side who does.) For a suspect that
 /// is Joining, the Joining silos count, too; and if at most two silos are Active, they count as if
-/// they were, so that one of two that cannot be reached does not keep them out. Of a `sample`, more
-/// than half are needed, by as much as makes sure of a majority of all. Invariants P10 to P14.
+/// they were, so that one of two that cannot be reached does not keep them out. So does the suspect
+/// itself while it leaves: else the last Active silo would end it alone, also in an outage of the
+/// network for all. Of a `sample`, more than half are needed, by as much as makes sure of a majority
+/// of all. Invariants P6 and P10 to P14.
 #[must_use]
 pub fn is_majority(
     snapshot: &Snapshot,
@@ -86,6 +88,9 @@ pub fn is_majority(
         let count = match entry.status {
             SiloStatus::Active => &mut active,
             SiloStatus::Joining => &mut joining,
+            SiloStatus::ShuttingDown | SiloStatus::Stopping if entry.address == *suspect => {
+                &mut joining
+            }
             _ => continue,
         };
         count.all += 1;
@@ -133,7 +138,8 @@ pub(crate) const fn joining_count(active: usize, is_joining: bool) -> bool {
 
 /// Whether these Active silos are a majority against a suspect. If the Joining ones count, they must
 /// be a majority together with them; then the Active ones alone need to be one only against a
-/// suspect that is Joining. `leads` = the leader is among them.
+/// suspect that is Joining. A suspect that leaves is one of `joining`. `leads` = the leader is among
+/// them.
 pub(crate) const fn outnumber(
     active: Count,
     joining: Count,

@@ -219,6 +219,28 @@ fn the_public_rule_counts_in_the_same_way() {
 }
 
 #[test]
+fn the_last_active_silo_alone_ends_no_silo_that_leaves() {
+    let all = |active: u16, status, joining: &[u16]| {
+        let mut rows = actives(1..=active);
+        rows.push(entry(silo(5), status));
+        rows.extend(joining.iter().map(|n| entry(silo(*n), SiloStatus::Joining)));
+        table(rows)
+    };
+    for leaves in [SiloStatus::ShuttingDown, SiloStatus::Stopping] {
+        assert!(!is_lost(&all(1, leaves, &[]), 5, [1]), "one of two");
+        assert!(!is_lost(&all(1, leaves, &[6]), 5, [1]), "one of three");
+        assert!(is_lost(&all(1, leaves, &[6]), 5, [1, 6]), "two of three");
+        assert!(is_lost(&all(2, leaves, &[]), 5, [1, 2]), "two of three");
+        assert!(is_lost(&all(3, leaves, &[]), 5, [2, 3]), "two of three");
+        // It is stale.
+        let mut observed = Observed::default();
+        observed.stale = silos([5]).into_iter().collect();
+        let t = all(1, leaves, &[]);
+        assert!(dies(&t, &observed, 5, call(silos([1]))));
+    }
+}
+
+#[test]
 fn the_only_silo_that_writes_heartbeats_needs_no_second_vote() {
     let t = table(actives(1..=5));
     let alone = |challenged: &[u16]| {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::stage::{MS, Outcome, S, Stage, for_each, require};
-use membership_core::SiloStatus;
+use membership_core::protocol::Command;
+use membership_core::{CauseOfDeath, SiloStatus};
 use membership_testing::Cluster;
 
 /// How long one silo that cannot be reached may keep others from joining: P14.
@@ -89,4 +90,45 @@ fn three_silos_with_three_small_faults(seed: u64, how: Slow) -> Outcome {
 fn nobody_dies_of_three_small_faults_in_three_silos() {
     let slow = [Slow::Stalls, Slow::IsHeld, Slow::Starves];
     for_each(&slow, 0..20, three_silos_with_three_small_faults);
+}
+
+/// Nobody reaches anybody for a while, and all silos but one leave meanwhile, one after the other or
+/// together. None of them may be voted out: each ends its row itself, once its application has drained.
+fn all_but_one_leave_in_an_outage(seed: u64, silos: usize) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let leavers = stage.draw(silos - 1);
+    stage.cluster.network_outage(S(180));
+    for silo in &leavers {
+        let wait = stage.cluster.rng().between(S(0), S(20));
+        stage.cluster.run_for(wait)?;
+        stage.cluster.command(*silo, Command::BeginLeave);
+    }
+    let drains = stage.cluster.rng().between(S(5), S(40));
+    stage.cluster.run_for(drains)?;
+    for silo in &leavers {
+        stage.cluster.command(*silo, Command::FinishLeave);
+    }
+    stage.cluster.run_for(S(2))?;
+    for silo in &leavers {
+        let row = stage.cluster.row(*silo);
+        let cause = row.and_then(|e| Some(e.death.as_ref()?.cause.clone()));
+        println!("seed {seed}: {} of {silos}: {cause:?}", stage.name(*silo));
+        require!(
+            cause == Some(CauseOfDeath::Left),
+            "{} ended as {cause:?}",
+            stage.name(*silo)
+        );
+    }
+    let rest: Vec<_> = stage
+        .silos
+        .iter()
+        .copied()
+        .filter(|s| !leavers.contains(s))
+        .collect();
+    stage.ends_well_for(&rest)
+}
+
+#[test]
+fn nobody_who_leaves_in_an_outage_of_all_is_voted_out() {
+    for_each(&[2, 3, 5], 0..10, all_but_one_leave_in_an_outage);
 }

@@ -73,6 +73,8 @@ impl Electorate<'_> {
         let with_joining = intent::joining_count(active.all, suspect_joins);
         if with_joining {
             joining.all = fresh(members.joining.len(), &|s| is_joining(ctx, s));
+            let leaves = !suspect_joins && !is_active(suspect) && !self.stale.contains(suspect);
+            joining.all += usize::from(leaves);
         }
         let may_tie = active.all.is_multiple_of(2) || (active.all + joining.all).is_multiple_of(2);
         let leader = if may_tie { ctx.leader() } else { None };

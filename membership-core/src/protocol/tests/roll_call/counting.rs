@@ -356,3 +356,26 @@ fn a_challenge_counts_until_the_vote_is_written() {
     assert_eq!(c.lost(2..=5), silos(2..=5));
     assert!(c.roll_call.is_outnumbered());
 }
+
+#[test]
+fn the_last_active_silo_challenges_one_that_leaves() {
+    let leaving = |active: u8, joining: &[u8]| {
+        let mut rows = actives(1..=active);
+        rows.push(entry(silo(9), SiloStatus::ShuttingDown));
+        rows.extend(joining.iter().map(|n| entry(silo(*n), SiloStatus::Joining)));
+        Calling::with_rows(rows).crash([9])
+    };
+    let mut c = leaving(1, &[]);
+    assert_eq!(c.lost([9]), silos([]), "one of two");
+    let challenges = c.roll_call.take_challenges();
+    assert_eq!(challenges.len(), 1);
+    // It has written no heartbeat since.
+    let mut c = leaving(1, &[]);
+    c.challenged = silos([9]);
+    assert_eq!(c.lost([9]), silos([9]));
+    let mut c = leaving(1, &[]);
+    c.stale = silos([9]);
+    assert_eq!(c.lost([9]), silos([9]));
+    assert_eq!(leaving(1, &[5]).lost([9]), silos([9]), "two of three");
+    assert_eq!(leaving(2, &[]).lost([9]), silos([9]), "two of three");
+}
