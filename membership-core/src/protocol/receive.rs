@@ -219,10 +219,15 @@ impl Protocol {
                 suspects,
                 reached,
                 wait,
-            } => self
-                .roll_call
-                .standoff
-                .on_result(&mut self.ctx, from, suspects, *reached, *wait),
+            } => {
+                let standoff = &mut self.roll_call.standoff;
+                if self.ctx.is_active() || self.monitor.local() == 0 {
+                    standoff.on_result(&mut self.ctx, from, suspects, *reached, *wait);
+                } else {
+                    // A Joining silo that is not well had no part in it, and may have a say soon.
+                    standoff.on_result_without_me(&self.ctx);
+                }
+            }
             Message::DialMe { nonce, endpoint } => {
                 // A silo may only request a dial to its own address, which is in its row.
                 if *endpoint != from.endpoint() || !self.is_exposed() {
@@ -368,8 +373,7 @@ impl Protocol {
         let caller = Some((link, from));
         self.answerer
             .on_call(&mut self.ctx, &self.prober, caller, call, suspects, judge);
-        let wait = self.ctx.probe_timeout() * 3 / 2;
-        self.roll_call.held.on_call(&mut self.ctx, from, wait);
+        self.roll_call.on_call(&mut self.ctx, from, suspects);
     }
 
     /// Whether the table could have these rows.

@@ -7,6 +7,10 @@
 //! become stale makes a full call again in both cases.
 //!
 //! Other silos tell what their calls gave. Each of them delays this silo's next call once.
+//!
+//! A Joining silo that has said nothing of a suspect, because it was not well, and then asks about it
+//! itself, can say something now. It has no vote, so this silo asks again. The results of calls in which
+//! it could say nothing do not delay it. Invariant P14.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -49,6 +53,10 @@ pub(crate) struct Standoff {
     nonces: BTreeMap<u64, SiloAddress>,
     /// One of the silent silos has answered.
     broken: bool,
+    /// Joining silos that were asked and said nothing of one of the silent silos.
+    unsure: BTreeSet<SiloAddress>,
+    /// One of them asks about a silent silo itself.
+    has_news: bool,
     /// How many silos this one reached in its last call.
     reached: usize,
     /// Suspects of the calls of others, and until when this silo waits because of their results.
@@ -84,7 +92,7 @@ impl Standoff {
             // Nothing can have changed for the better, and this happens once after a challenge.
             return false;
         }
-        if self.broken || self.version != ctx.base_version() {
+        if self.broken || self.has_news || self.version != ctx.base_version() {
             // At most one call in a failure window all the same.
             let soon = |(.., began): (_, _, MonoTime)| now < began + ctx.failure_window();
             return known && self.next.is_some_and(soon);
@@ -105,6 +113,29 @@ impl Standoff {
     /// Since when this silo has been a suspect of calls without an answer.
     pub(crate) fn asked_since(&self, silo: &SiloAddress) -> Option<MonoTime> {
         self.silent.get(silo).copied()
+    }
+
+    /// Records which Joining silos said nothing of a suspect in the last call.
+    pub(crate) fn are_unsure(&mut self, silos: BTreeSet<SiloAddress>) {
+        self.unsure = silos;
+    }
+
+    /// A Joining silo asks about these suspects. Returns whether that is news of a silent one: then
+    /// this silo, which has a vote, does not wait for the result.
+    pub(crate) fn on_call_of_joiner(
+        &mut self,
+        caller: &SiloAddress,
+        suspects: &[(SiloAddress, u64)],
+    ) -> bool {
+        if suspects.iter().any(|(s, _)| self.silent.contains_key(s)) {
+            self.has_news |= self.unsure.remove(caller);
+        }
+        self.has_news
+    }
+
+    /// Whether somebody who said nothing of a suspect can say something now.
+    pub(crate) fn has_news_of(&self, silo: &SiloAddress) -> bool {
+        self.has_news && self.silent.contains_key(silo)
     }
 
     fn expiry(&self, silo: &SiloAddress) -> Expiry {
@@ -128,6 +159,7 @@ impl Standoff {
     ) -> Option<Duration> {
         self.reached = reached;
         self.nonces.clear();
+        self.unsure.clear();
         self.tellers.clear();
         self.told.clear();
         if kept.is_empty() {
@@ -141,6 +173,7 @@ impl Standoff {
             _ => ctx.failure_window().min(LONGEST),
         };
         self.broken = false;
+        self.has_news = false;
         self.version = ctx.base_version();
         self.silent.clone_from(kept);
         self.expired = kept.keys().map(|s| (*s, expiry(s))).collect();
@@ -189,6 +222,11 @@ impl Standoff {
         }
     }
 
+    /// Another silo's call gave no majority, and this silo had nothing to say in it: it does not wait.
+    pub(crate) fn on_result_without_me(&mut self, ctx: &Ctx) {
+        self.told_at = Some(ctx.mono());
+    }
+
     /// Probes a few of the silent silos, if that is due.
     pub(crate) fn check(&mut self, ctx: &mut Ctx) {
         let Some((_, wait, _)) = self.next.filter(|(until, ..)| *until <= ctx.mono()) else {
@@ -217,7 +255,9 @@ impl Standoff {
     pub(crate) fn settle(&mut self, ctx: &mut Ctx) {
         self.silent.clear();
         self.nonces.clear();
+        self.unsure.clear();
         self.broken = false;
+        self.has_news = false;
         if self.next.take().is_some() {
             ctx.timers.clear(Timer::Standoff);
         }

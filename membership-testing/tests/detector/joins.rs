@@ -1,7 +1,7 @@
 //! A silo is Joining while others have a fault: it is kept out by nobody who answers, and its join
 //! ends nobody.
 
-use crate::stage::{Outcome, S, Stage, for_each, require};
+use crate::stage::{MS, Outcome, S, Stage, for_each, require};
 use membership_core::{Config, Preset, SiloStatus};
 use membership_testing::{Cluster, ProcessId};
 
@@ -73,4 +73,38 @@ fn a_silo_that_has_lost_the_table_keeps_nobody_out() {
         }
     }
     for_each(&cases, 0..5, a_silo_has_lost_the_table);
+}
+
+/// The protocol of one of two Active silos hangs, and its application still answers: only a majority
+/// can end it, and that needs the word of a silo that joins. That one stands still again and again for
+/// a while. Once it is well, it is soon Active.
+fn a_joining_silo_recovers(seed: u64, time: u64) -> Outcome {
+    let mut stage = Stage::set(seed, 2)?;
+    let (all, one) = (stage.silos.clone(), stage.draw(1)[0]);
+    stage.cluster.hang(one, S(400));
+    let before = stage.cluster.rng().between(S(5), S(20));
+    stage.cluster.run_for(before)?;
+    let joiner = stage.cluster.start(1)[0];
+    let joins = |c: &Cluster| is(c, joiner, SiloStatus::Joining);
+    stage.cluster.run_until(S(10), joins)?;
+    stage.cluster.starve(joiner, MS(2_800), S(time));
+    stage.cluster.run_for(S(time) + MS(2_800))?;
+    let config = &stage.cluster.truth().config;
+    let most = config.failure_window * 2 + config.probe_period;
+    let from = stage.cluster.now();
+    let active = |c: &Cluster| is(c, joiner, SiloStatus::Active);
+    let joined = stage.cluster.run_until(S(200), active)?;
+    let took = stage.cluster.now() - from;
+    println!("seed {seed}: unwell for {time} s: joined: {joined}, after {took:.1?}");
+    require!(
+        joined && took <= most,
+        "the joiner needed {took:.1?}, more than {most:.1?}"
+    );
+    let others: Vec<ProcessId> = all.into_iter().filter(|s| *s != one).collect();
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn a_joining_silo_that_was_not_well_is_asked_again() {
+    for_each(&[40, 70], 0..10, a_joining_silo_recovers);
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::longest_time;
+use super::{RollCall, is_joining, longest_time};
 use crate::protocol::context::Ctx;
 use crate::{MonoTime, SiloAddress};
 
@@ -60,6 +60,24 @@ impl Held {
             self.until = self.until.map(|until| until.min(soon));
         }
         self.losses = ctx.members.losses;
+    }
+}
+
+impl RollCall {
+    /// Another silo calls. This one waits for the result, unless that silo has no vote and can say now
+    /// what it could not say before.
+    pub(crate) fn on_call(
+        &mut self,
+        ctx: &mut Ctx,
+        caller: SiloAddress,
+        suspects: &[(SiloAddress, u64)],
+    ) {
+        let has_no_vote = ctx.is_active() && is_joining(ctx, &caller);
+        if has_no_vote && self.standoff.on_call_of_joiner(&caller, suspects) {
+            return;
+        }
+        let wait = ctx.probe_timeout() * 3 / 2;
+        self.held.on_call(ctx, caller, wait);
     }
 }
 

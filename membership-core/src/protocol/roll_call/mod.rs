@@ -142,7 +142,7 @@ impl RollCall {
     pub(crate) fn is_due(&self, ctx: &Ctx, silo: &SiloAddress, expiry: Expiry) -> bool {
         let now = ctx.mono();
         // That a silo has become stale is news.
-        let is_news = self.standoff.has_expired(silo, expiry);
+        let is_news = self.standoff.has_expired(silo, expiry) || self.standoff.has_news_of(silo);
         let impatient = self.is_impatient(ctx);
         self.running.is_none()
             && (is_news || impatient || self.free_at(ctx) <= now)
@@ -456,6 +456,13 @@ impl RollCall {
             .standoff
             .after_call(ctx, &kept, reached, quorum, |s| with.expiry(s));
         if let Some(wait) = wait {
+            let says_nothing = |of: &SiloAddress, by: &SiloAddress| {
+                let tally = running.suspects.get(of).filter(|_| of != by);
+                tally.is_some_and(|t| !t.has_word_of(by))
+            };
+            let joining = running.asked.iter().filter(|s| is_joining(ctx, s));
+            let unsure = joining.filter(|by| kept.keys().any(|of| says_nothing(of, by)));
+            self.standoff.are_unsure(unsure.copied().collect());
             let result: Arc<Message> = Message::RollResult {
                 suspects: kept.into_keys().take(MAX_NAMED).collect(),
                 reached: u32::try_from(reached).unwrap_or(u32::MAX),

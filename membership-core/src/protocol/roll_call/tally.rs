@@ -57,6 +57,11 @@ impl Tally {
         }
     }
 
+    /// Whether a silo has said that it reaches it, or that it fails to.
+    pub(super) fn has_word_of(&self, silo: &SiloAddress) -> bool {
+        self.failed.contains_key(silo) || self.reached.contains(silo)
+    }
+
     /// Since when it has been silent towards everybody who answered.
     pub(super) const fn silent_since(&self) -> MonoTime {
         self.silent

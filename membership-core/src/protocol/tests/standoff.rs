@@ -212,6 +212,31 @@ fn a_new_view_makes_a_full_call_again() {
 }
 
 #[test]
+fn a_joining_silo_that_knew_nothing_and_asks_itself_makes_a_full_call_again() {
+    let mut w = Waiting::kept();
+    w.wait();
+    w.call(20..=30, true);
+    w.standoff.are_unsure(silos([40]));
+    let about = |n: u8| [(silo(n), 3_000)];
+    assert!(!w.standoff.on_call_of_joiner(&silo(41), &about(20)));
+    assert!(!w.standoff.on_call_of_joiner(&silo(40), &about(19)));
+    assert!(w.covers(20) && !w.standoff.has_news_of(&silo(20)));
+    assert!(w.standoff.on_call_of_joiner(&silo(40), &about(20)));
+    assert!(w.standoff.has_news_of(&silo(20)) && !w.standoff.has_news_of(&silo(19)));
+    assert!(
+        w.covers(20),
+        "calls are a failure window apart all the same"
+    );
+    // Its result delays nothing.
+    w.told(40, [20], 5, 30);
+    assert!(w.delay(20) <= ms(4_500));
+    w.call(20..=30, true);
+    assert!(!w.standoff.has_news_of(&silo(20)));
+    assert!(!w.standoff.on_call_of_joiner(&silo(40), &about(20)), "once");
+    assert!(w.covers(20));
+}
+
+#[test]
 fn a_suspect_that_has_become_stale_is_asked_about_at_once() {
     for mut w in [Waiting::kept(), Waiting::alone()] {
         w.stale = silos([20]);

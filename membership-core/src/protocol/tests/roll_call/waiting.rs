@@ -306,6 +306,39 @@ fn a_silo_that_was_asked_about_a_suspect_waits_with_its_own_call() {
     assert!(due(&c, 5));
 }
 
+/// One of two Active silos is gone, and a Joining one was not well when it was asked about it. Now it
+/// is, and asks; but it has no vote.
+#[test]
+fn a_joining_silo_that_can_say_something_now_is_asked_again_at_once() {
+    let call = |unwell: bool| {
+        let mut rows = actives(1..=2);
+        rows.push(entry(silo(3), SiloStatus::Joining));
+        let mut c = Calling::with_rows(rows).crash([2]);
+        c.said.insert((silo(3), silo(2)), Finding::Unknown);
+        if !unwell {
+            c.said.insert((silo(3), silo(2)), Finding::Reached);
+        }
+        // The waits between calls have grown.
+        for _ in 0..5 {
+            pass_time(&mut c.ctx, secs(40));
+            assert_eq!(c.lost([2]), silos([]));
+            c.ctx.timers.clear(Timer::Standoff);
+        }
+        pass_time(&mut c.ctx, secs(5));
+        let due = |c: &Calling| c.roll_call.is_due(&c.ctx, &silo(2), Expiry::No);
+        assert!(!due(&c));
+        c.roll_call
+            .on_call(&mut c.ctx, silo(3), &[(silo(2), 9_000)]);
+        if !due(&c) {
+            return silos([]);
+        }
+        c.said.clear();
+        c.lost([2])
+    };
+    assert_eq!(call(true), silos([2]));
+    assert_eq!(call(false), silos([]), "it had said what it knew");
+}
+
 #[test]
 fn those_who_waited_for_one_call_begin_one_after_the_other() {
     let waits = |random: usize| {
