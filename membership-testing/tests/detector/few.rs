@@ -92,15 +92,16 @@ fn nobody_dies_of_three_small_faults_in_three_silos() {
     for_each(&slow, 0..20, three_silos_with_three_small_faults);
 }
 
-/// Nobody reaches anybody for a while, and all silos but one leave meanwhile, one after the other or
-/// together. None of them may be voted out: each ends its row itself, once its application has drained.
+/// Nobody reaches anybody for a while, nor the table at first. As soon as that is back, before anybody
+/// could be challenged, all silos but one leave. None of them may be voted out: each ends its row itself, once its application has drained.
 fn all_but_one_leave_in_an_outage(seed: u64, silos: usize) -> Outcome {
     let mut stage = Stage::set(seed, silos)?;
     let leavers = stage.draw(silos - 1);
     stage.cluster.network_outage(S(180));
+    let without_table = stage.cluster.rng().between(S(10), S(30));
+    stage.cluster.table_outage(without_table);
+    stage.cluster.run_for(without_table)?;
     for silo in &leavers {
-        let wait = stage.cluster.rng().between(S(0), S(20));
-        stage.cluster.run_for(wait)?;
         stage.cluster.command(*silo, Command::BeginLeave);
     }
     let drains = stage.cluster.rng().between(S(5), S(40));
@@ -108,7 +109,7 @@ fn all_but_one_leave_in_an_outage(seed: u64, silos: usize) -> Outcome {
     for silo in &leavers {
         stage.cluster.command(*silo, Command::FinishLeave);
     }
-    stage.cluster.run_for(S(2))?;
+    stage.cluster.run_for(S(20))?;
     for silo in &leavers {
         let row = stage.cluster.row(*silo);
         let cause = row.and_then(|e| Some(e.death.as_ref()?.cause.clone()));
