@@ -64,6 +64,12 @@ enum Sim {
     /// The costs of a cluster without faults: messages, table operations, and the speed of the
     /// simulation
     Steady(experiments::steady::Steady),
+    /// One commit of many rows, while silos that nobody has missed yet are gone and messages are lost:
+    /// when do all know, and who sends how much?
+    Dissemination(experiments::dissemination::Dissemination),
+    /// Silos that join a large cluster and do not reach all of it: is that noticed, and does it hold up
+    /// a join that some silos are paused?
+    Connectivity(experiments::connectivity::Connectivity),
     /// Members without a store beside others: a start of all, one crash, quiet, slow members
     Storeless(experiments::storeless::Storeless),
     /// Runs the experiments and writes docs/measurements.md
@@ -89,6 +95,8 @@ fn main() -> ExitCode {
         Sim::Restart(command) => command.common.print(command.report()),
         Sim::Bootstrap(command) => command.common.print(command.report()),
         Sim::Steady(command) => command.common.print(command.report()),
+        Sim::Dissemination(command) => command.common.print(command.report()),
+        Sim::Connectivity(command) => command.common.print(command.report()),
         Sim::Storeless(command) => command.common.print(command.report()),
         Sim::Measurements(command) => command.run(),
     }

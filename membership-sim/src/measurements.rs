@@ -30,6 +30,8 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     ("Everybody loses power", "restart"),
     ("Everybody starts at once", "bootstrap"),
     ("Nothing happens", "steady"),
+    ("What one commit costs a large cluster", "dissemination"),
+    ("Joining a large cluster", "connectivity"),
     ("Without a store", "storeless"),
 ];
 

@@ -180,7 +180,23 @@ impl Make {
         self.build_with(|builder| builder)
     }
 
-    fn build_with(self, more: impl FnOnce(Builder) -> Builder) -> Result<Ours, Failure> {
+    /// Builds a cluster without silos, with more options.
+    ///
+    /// # Errors
+    /// When the configuration is not valid.
+    pub fn build_with(self, more: impl FnOnce(Builder) -> Builder) -> Result<Ours, Failure> {
+        self.build_beside(Vec::new(), more)
+    }
+
+    /// The same, with more observers.
+    ///
+    /// # Errors
+    /// When the configuration is not valid.
+    pub fn build_beside(
+        self,
+        observers: Vec<Box<dyn Check>>,
+        more: impl FnOnce(Builder) -> Builder,
+    ) -> Result<Ours, Failure> {
         let watch = Rc::new(RefCell::new(Watch::default()));
         let builder = Cluster::builder()
             .seed(self.seed)
@@ -196,6 +212,7 @@ impl Make {
             Vec::new()
         };
         checks.push(Box::new(Watcher(Rc::clone(&watch))));
+        checks.extend(observers);
         let cluster = more(builder.checks(checks)).build()?;
         Ok(Ours {
             cluster,

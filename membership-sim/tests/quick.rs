@@ -55,6 +55,8 @@ fn every_experiment_runs() {
         ("restart", "first Active s"),
         ("bootstrap", "all see all s"),
         ("steady", "KB/s: mean"),
+        ("dissemination", "99 % ms"),
+        ("connectivity", "named one of these"),
     ] {
         let (code, csv, errors) = sim(&[name, "--quick", "--csv"]);
         // Small clusters need not meet the requirements of large ones, so exit code 1 is accepted

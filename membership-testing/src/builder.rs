@@ -34,7 +34,11 @@ pub struct Builder {
     checks: Option<Vec<Box<dyn Check>>>,
     variant: ProtocolVariant,
     factory: Option<MachineFactory>,
+    zone_names: Option<ZoneNames>,
 }
+
+/// The zone that the row of a silo names, by the number of its host.
+pub(crate) type ZoneNames = Box<dyn Fn(usize) -> String>;
 
 impl Cluster {
     /// Starts to build a cluster.
@@ -59,6 +63,7 @@ impl Default for Builder {
             checks: None,
             variant: ProtocolVariant::STANDARD,
             factory: None,
+            zone_names: None,
         }
     }
 }
@@ -144,6 +149,14 @@ impl Builder {
         self
     }
 
+    /// The zone that the row of each silo names, by the number of its host: hosts are numbered in the
+    /// order of their first starts. Default: none. It changes nothing in the network.
+    #[must_use]
+    pub fn zone_names(mut self, name: impl Fn(usize) -> String + 'static) -> Self {
+        self.zone_names = Some(Box::new(name));
+        self
+    }
+
     /// Creates the state machine of each process. Default: the protocol.
     #[must_use]
     pub fn machines(mut self, factory: MachineFactory) -> Self {
@@ -189,6 +202,7 @@ impl Builder {
             flaps: BTreeMap::new(),
             flaps_so_far: 0,
             cuts: Vec::new(),
+            zone_names: self.zone_names,
             defaults: Defaults {
                 latency: self.latency,
                 table: self.table_latency,

@@ -63,6 +63,8 @@ pub struct Cluster {
     pub(super) flaps_so_far: u64,
     /// Directions between zones that are blocked.
     pub(super) cuts: Vec<(usize, usize)>,
+    /// The zone that the row of each silo names.
+    pub(super) zone_names: Option<crate::builder::ZoneNames>,
     pub(super) defaults: Defaults,
     pub(super) count_bytes: bool,
     pub(super) sizes: Sizes,

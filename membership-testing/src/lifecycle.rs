@@ -90,6 +90,9 @@ impl Cluster {
         };
         let mut info = SiloInfo::named(name.clone());
         info.host_name = format!("host-{host}");
+        if let Some(name) = &self.zone_names {
+            info.zone = name(host);
+        }
         let identity = Identity::new(self.name.clone(), endpoint, instance, info);
         let seed = self.rng.next_u64();
         let setup = Setup::new(

@@ -1,7 +1,10 @@
 //! One experiment per file: its setup, its figures beside the published ones, and its requirements.
 
 pub mod bootstrap;
+pub mod connectivity;
 pub mod crash;
+pub mod dissemination;
+mod formed;
 pub mod lifeguard;
 pub mod link;
 pub mod outage;
