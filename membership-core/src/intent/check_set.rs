@@ -1,9 +1,10 @@
 //! Which silos a joining one must reach in a large cluster, instead of all: its neighbours on the
-//! probe rings, the oldest Active ones, some of each zone, and a sample. The set follows from the
+//! probe rings, the oldest Active ones, some of each zone and of each subnet in it, and a sample. The set follows from the
 //! rows, so that whoever applies an activation can verify it, and it hardly moves as silos become
 //! Active: it is drawn from the Joining silos, too. Invariant P9.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crate::model::place::{on_ring, place};
 use crate::{MembershipEntry, Rows, SiloAddress, SiloStatus};
@@ -14,8 +15,11 @@ const RINGS: u64 = 10;
 const OLDEST: usize = 3;
 /// How many silos are drawn from all.
 const SAMPLE: usize = 64;
-/// How many are drawn from each zone.
+/// How many are drawn from each zone, and from each subnet in a zone.
 const OF_A_ZONE: usize = 2;
+/// How many are drawn at most because of their subnets: where each machine has a subnet of its own, the
+/// sample is as good.
+const OF_SUBNETS: usize = 128;
 
 /// The silos, Active or Joining, that `silo` must reach before it becomes Active; `None` = everybody,
 /// because there are at most `limit`.
@@ -49,10 +53,17 @@ pub fn check_set(rows: &Rows, silo: &SiloAddress, limit: usize) -> Option<BTreeS
     drawn.sort_unstable();
     set.extend(drawn.iter().take(SAMPLE).map(|(_, i)| *i));
     let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut subnets: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    let mut of_subnets = 0;
     for (_, i) in &drawn {
-        let seen = zones.entry(all[*i].info.zone.as_str()).or_default();
-        *seen += 1;
-        if *seen <= OF_A_ZONE {
+        let zone = all[*i].info.zone.as_str();
+        let of_the_zone = zones.entry(zone).or_default();
+        *of_the_zone += 1;
+        let of_the_subnet = subnets.entry((zone, subnet(&all[*i].address))).or_default();
+        *of_the_subnet += 1;
+        let is_of_a_subnet = *of_the_subnet <= OF_A_ZONE && of_subnets < OF_SUBNETS;
+        of_subnets += usize::from(is_of_a_subnet);
+        if *of_the_zone <= OF_A_ZONE || is_of_a_subnet {
             set.insert(*i);
         }
     }
@@ -65,6 +76,14 @@ pub fn check_set(rows: &Rows, silo: &SiloAddress, limit: usize) -> Option<BTreeS
     active.sort_unstable();
     set.extend(active.iter().take(OLDEST).map(|(_, i)| *i));
     Some(set.into_iter().map(|i| all[i].address).collect())
+}
+
+/// The subnet of a silo: the first 24 bits of an IPv4 address, the first 64 of an IPv6 address.
+fn subnet(silo: &SiloAddress) -> u64 {
+    match silo.ip() {
+        IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
+        IpAddr::V6(ip) => u64::try_from(ip.to_bits() >> 64).unwrap_or(u64::MAX),
+    }
 }
 
 #[cfg(test)]
@@ -108,13 +127,54 @@ mod tests {
         let silo = entry(2_000, false).address;
         let before = check_set(&rows(100, 1_900), &silo, 256).unwrap();
         let after = check_set(&rows(1_000, 1_000), &silo, 256).unwrap();
-        assert!(before.len() <= 20 + OLDEST + SAMPLE + 3 * OF_A_ZONE);
+        let subnets = 3 * 2_000_usize.div_ceil(256);
+        assert!(before.len() <= 20 + OLDEST + SAMPLE + (3 + subnets) * OF_A_ZONE);
         assert!(before.len() >= SAMPLE && before == after);
         for n in 1..=3 {
             assert!(before.contains(&entry(n, true).address), "the oldest");
         }
         let more = check_set(&rows(1_000, 1_100), &silo, 256).unwrap();
         assert!(more.difference(&before).count() <= 20);
+    }
+
+    #[test]
+    fn a_subnet_that_is_cut_off_is_met_in_each_zone() {
+        let mut rows = rows(2_000, 0);
+        let apart = |n: u16| [0xfd00, 0, 0, 7, 0, 0, 0, n];
+        for n in 1..=3 {
+            let mut one = entry(3_000 + u32::from(n), true);
+            one.address = SiloAddress::new(apart(n).into(), 7100, 1);
+            one.info.zone = "z1".to_owned();
+            rows.insert(Row::encode(one));
+        }
+        for n in 1..=200 {
+            let silo = entry(n, true).address;
+            let set = check_set(&rows, &silo, 256).unwrap();
+            let there = set.iter().filter(|s| s.ip().is_ipv6()).count();
+            assert!(there >= OF_A_ZONE, "{there}");
+            // 2,000 addresses in a row are in eight subnets, and three zones.
+            for (zone, third) in (0..3).flat_map(|z| (0..8).map(move |third| (z, third))) {
+                let is_there = |s: &&SiloAddress| {
+                    let IpAddr::V4(ip) = s.ip() else { return false };
+                    ip.octets()[2] == third && rows.get(s).unwrap().info.zone == format!("z{zone}")
+                };
+                assert!(set.iter().filter(is_there).count() >= OF_A_ZONE);
+            }
+        }
+    }
+
+    #[test]
+    fn many_subnets_do_not_make_the_set_large() {
+        let mut rows = Rows::new();
+        for n in 1..=3_000_u32 {
+            let mut one = entry(n, true);
+            let [_, a, b, c] = n.to_be_bytes();
+            one.address = SiloAddress::new([10, b, c, a].into(), 7100, 1);
+            rows.insert(Row::encode(one));
+        }
+        let set = check_set(&rows, &entry(5_000, false).address, 256).unwrap();
+        let most = 20 + OLDEST + SAMPLE + 3 * OF_A_ZONE + OF_SUBNETS;
+        assert!(set.len() <= most, "{}", set.len());
     }
 
     #[test]
