@@ -59,6 +59,9 @@ pub struct ProtocolVariant {
     /// Up to how many silos a joining one contacts everybody; above, a set that follows from the rows.
     /// `None`: always everybody.
     pub full_check_limit: Option<usize>,
+    /// With a scribe: above how many silos a commit is passed on over the probe rings; its author sends it
+    /// to its neighbours alone. `None`: its author always sends it to everybody.
+    pub flood_above: Option<usize>,
     /// With a scribe: how many of its last views a silo keeps; at least 1.
     pub kept_views: usize,
     /// With a scribe: the size of the rows in one message to a newcomer, in bytes. At least one row is
@@ -77,6 +80,7 @@ impl ProtocolVariant {
         conflict_backoff: None,
         scribe: false,
         full_check_limit: None,
+        flood_above: None,
         kept_views: 8,
         part_bytes: 3_000,
     };

@@ -141,6 +141,7 @@ impl System {
                 let variant = ProtocolVariant {
                     scribe: true,
                     full_check_limit: Some(256),
+                    flood_above: Some(24),
                     ..ProtocolVariant::STANDARD
                 };
                 Some((config, variant))

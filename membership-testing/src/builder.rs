@@ -173,6 +173,7 @@ impl Builder {
         let name = ClusterName::new(membership_core::DEFAULT_SERVICE, "virtual")?;
         let mut truth = GroundTruth::new(self.config.clone());
         truth.full_check_limit = self.variant.full_check_limit;
+        truth.flood_above = self.variant.flood_above;
         let mut cluster = Cluster {
             seed: self.seed,
             rng: Rng::new(self.seed),

@@ -127,6 +127,7 @@ fn prepare(seed: u64, options: &CampaignOptions) -> Result<Cluster, Violation> {
         builder.variant(ProtocolVariant {
             scribe: true,
             full_check_limit: Some(5),
+            flood_above: Some(5),
             kept_views: 2,
             part_bytes: 1,
             ..ProtocolVariant::STANDARD

@@ -125,15 +125,18 @@ fn message(body: &Message, truth: &GroundTruth) -> Option<String> {
             names(suspects, truth)
         ),
         Message::AskDelta { have, .. } => format!("ask-delta from v{have}"),
-        Message::Delta(d) => {
+        Message::Delta(d) | Message::News(d) => {
             format!(
-                "delta {} to v{}",
+                "{} {} to v{}",
+                body.name(),
                 d.from
                     .map_or_else(|| "of everything".to_owned(), |v| format!("from v{v}")),
                 d.to()
             )
         }
-        Message::Farewell { version, .. } | Message::YouAreDead { version } => {
+        Message::Farewell { version, .. }
+        | Message::YouAreDead { version }
+        | Message::Announce { version, .. } => {
             format!("{} at v{version}", body.name())
         }
         Message::Forward { changes } => {

@@ -150,6 +150,8 @@ pub struct GroundTruth {
     pub evictions: BTreeSet<(SiloAddress, String)>,
     /// Up to how many silos a joining one contacts everybody; none = always.
     pub full_check_limit: Option<usize>,
+    /// Above how many silos news is passed on from one to the next; none = never.
+    pub flood_above: Option<usize>,
     /// A member lies in messages: what is only announced proves nothing.
     pub lies: bool,
     /// The largest rate error that any monotonic clock ever had, in parts per million.
@@ -184,6 +186,7 @@ impl GroundTruth {
             split: None,
             evictions: BTreeSet::new(),
             full_check_limit: None,
+            flood_above: None,
             lies: false,
             worst_ppm: 0,
             decided: BTreeMap::new(),

@@ -322,7 +322,17 @@ impl Ctx {
         self.contact = self.contact.max(Some(sent));
     }
 
+    /// What this silo tells others: what the table has shown, or where news is passed on, what it has heard.
+    pub(crate) fn told(&self) -> Option<&ClusterView> {
+        if self.variant.flood_above.is_some() {
+            self.view.as_ref()
+        } else {
+            self.base.as_ref()
+        }
+    }
+
     fn header(&self, to: Option<SiloAddress>) -> Header {
+        let told = self.told();
         Header {
             cluster: self.fingerprint,
             protocol: PROTOCOL_VERSION,
@@ -330,9 +340,9 @@ impl Ctx {
             instance: self.identity.instance,
             to,
             // Only what the table has shown is told to others.
-            table_id: self.base.as_ref().map(ClusterView::table_id),
-            version: self.base_version(),
-            digest: self.base.as_ref().map_or(0, ClusterView::short_digest),
+            table_id: told.map(ClusterView::table_id),
+            version: told.map_or(0, ClusterView::version),
+            digest: told.map_or(0, ClusterView::short_digest),
         }
     }
 

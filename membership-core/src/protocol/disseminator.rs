@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Ctx;
+use super::flood;
 use super::gate::{self, Hearing, Witness};
 use super::io::LinkId;
 use super::message::{Header, Message};
@@ -55,6 +56,10 @@ pub(crate) enum Call {
     Hint,
     /// A read of all rows is needed, also of those that seem known.
     ReadAll,
+    /// The sender has news that this silo has not heard yet.
+    Behind,
+    /// The table has to say whether the news is true; whether it may be asked now.
+    Doubt(bool),
     /// The delta starts from a version that this silo does not have: ask for a larger one.
     Ask,
 }
@@ -75,6 +80,9 @@ impl Disseminator {
             }
             _ => Delta::whole(view),
         });
+        if flood::is_due(ctx) && delta.from.is_some() {
+            return flood::begin(ctx, delta);
+        }
         let body = Arc::new(Message::Delta(Box::new(delta)));
         for silo in ctx.members.alive.clone() {
             if silo != ctx.me {
@@ -115,7 +123,11 @@ impl Disseminator {
             }
             let now = ctx.mono();
             match self.asked {
-                Some((at, v)) if v >= mine && now.since(at) < ASK_PATIENCE => {}
+                Some((at, v)) if v >= mine && now.since(at) < ASK_PATIENCE => {
+                    if ctx.variant.flood_above.is_some() {
+                        return Call::Behind;
+                    }
+                }
                 // Whoever was asked does not answer.
                 Some((at, v)) if v >= mine && now.since(at) < ASKED_IN_VAIN => {
                     return match self.read_once(ctx) {
@@ -125,6 +137,9 @@ impl Disseminator {
                 }
                 _ => {
                     self.asked = Some((now, mine));
+                    if ctx.variant.flood_above.is_some() {
+                        return Call::Behind;
+                    }
                     let table_id = Some(view.table_id());
                     let body = Message::AskDelta {
                         table_id,
@@ -145,12 +160,12 @@ impl Disseminator {
         table_id: Option<TableId>,
         have: u64,
     ) {
-        // Only what this silo has from the table is told to others.
-        let Some(view) = &ctx.base else { return };
+        let Some(view) = ctx.told() else { return };
         let delta = if table_id == Some(view.table_id()) {
             if have >= view.version() {
                 if ctx.variant.scribe && self.held.len() < MAX_REMEMBERED {
-                    self.held.insert(from, (link, have, ctx.now.mono));
+                    let at = ctx.now.mono;
+                    self.held.insert(from, (link, have, at));
                 }
                 return;
             }
@@ -178,9 +193,9 @@ impl Disseminator {
         ctx.reply(link, from, Message::Delta(Box::new(delta)));
     }
 
-    /// The confirmed view has moved: answers those that have asked for more than this silo had.
+    /// What this silo tells others has moved: answers those that have asked for more than this silo had.
     pub(crate) fn on_news(&mut self, ctx: &mut Ctx, all_are_told: bool) {
-        let (now, version) = (ctx.mono(), ctx.base_version());
+        let (now, version) = (ctx.mono(), ctx.told().map_or(0, ClusterView::version));
         if self.held.is_empty() || ctx.suspended {
             return;
         }
@@ -242,6 +257,7 @@ impl Disseminator {
         match gate::hear(ctx, from, resolved, witness) {
             Hearing::Announced => Call::Adopted,
             Hearing::Known => Call::Nothing,
+            Hearing::Doubtful => Call::Doubt(self.read_once(ctx) == Call::Read),
             Hearing::NeedsRead => self.read_once(ctx),
         }
     }

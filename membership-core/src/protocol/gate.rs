@@ -49,6 +49,9 @@ pub(crate) enum Hearing {
     Announced,
     /// It has nothing new.
     Known,
+    /// It needs a look at the table before it is published. It is kept: the table's version row can show
+    /// that it is true.
+    Doubtful,
     /// It is not consistent with the view, or changes too much to publish without a read.
     NeedsRead,
 }
@@ -179,7 +182,11 @@ pub(crate) fn hear(
         .as_ref()
         .is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
     if (concerns_me && ends_me(ctx, &snapshot)) || is_doubtful(known, &snapshot, witness) {
-        return Hearing::NeedsRead;
+        if ctx.variant.flood_above.is_none() {
+            return Hearing::NeedsRead;
+        }
+        ctx.keep(&snapshot);
+        return Hearing::Doubtful;
     }
     let version = snapshot.version();
     ctx.keep(&snapshot);

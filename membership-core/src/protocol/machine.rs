@@ -12,6 +12,7 @@ use super::contacts::PassedOver;
 use super::context::Ctx;
 use super::disseminator::Disseminator;
 use super::fetch::Fetch;
+use super::flood::Flood;
 use super::gate;
 use super::heartbeat_writer::HeartbeatWriter;
 use super::interned::Interned;
@@ -65,6 +66,7 @@ pub struct Protocol {
     pub(super) wants_heartbeats: bool,
     /// How often in a row the news had overtaken what the table has shown.
     pub(super) overtaken: u32,
+    pub(super) flood: Flood,
     pub(super) successors: rings::Successors,
     /// The current targets of the prober, and the value of `losses` when they were set.
     pub(super) aimed_at: (BTreeSet<SiloAddress>, u64),
@@ -127,6 +129,7 @@ impl Protocol {
             row_is_in: false,
             wants_heartbeats: false,
             overtaken: 0,
+            flood: Flood::default(),
             successors: rings::Successors::default(),
             aimed_at: (BTreeSet::new(), 0),
             heartbeat_writer: HeartbeatWriter::default(),
@@ -411,6 +414,7 @@ impl Protocol {
             Timer::Clean => self.cleaner.on_timer(&mut self.ctx, &mut self.writer),
             Timer::Desk => self.writer.on_desk_timer(&mut self.ctx),
             Timer::Vouching => self.writer.on_vouching_timer(&mut self.ctx),
+            Timer::Flood => self.flood.on_timer(&mut self.ctx),
             Timer::Fetch => self.on_fetch_timer(),
             Timer::Courier => self.writer.on_courier_timer(&mut self.ctx),
         }

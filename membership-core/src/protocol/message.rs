@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::forward::{OwnChange, Standing};
 use super::reach::NotReached;
-use crate::{Delta, InstanceId, IntentId, Row, SiloAddress, TableId};
+use crate::{CommitId, Delta, InstanceId, IntentId, Row, SiloAddress, TableId};
 
 /// The protocol version of this build, and the oldest that it understands.
 pub const PROTOCOL_VERSION: u16 = 1;
@@ -251,6 +251,17 @@ pub enum Message {
         #[serde(deserialize_with = "bounded")]
         silos: Vec<SiloAddress>,
     },
+    /// The changes of one commit, which each silo that takes them passes on to its neighbours on the probe
+    /// rings.
+    News(Box<Delta>),
+    /// Says that the sender has this commit: whoever has not asks for the changes. Passed on like
+    /// [`Message::News`], instead of changes that are large.
+    Announce {
+        /// The version that the commit made.
+        version: u64,
+        /// Its id.
+        commit: CommitId,
+    },
 }
 
 /// What an answering silo found of one suspect of a roll call.
@@ -321,6 +332,8 @@ impl Message {
             Self::DialBack { .. } => "dial-back",
             Self::AskDelta { .. } => "ask-delta",
             Self::Delta(_) => "delta",
+            Self::News(_) => "news",
+            Self::Announce { .. } => "announce",
             Self::Farewell { .. } => "farewell",
             Self::YouAreDead { .. } => "you-are-dead",
         }

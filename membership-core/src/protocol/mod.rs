@@ -47,6 +47,7 @@ mod early;
 mod estimator;
 mod expense;
 mod fetch;
+mod flood;
 mod forward;
 mod gate;
 mod heartbeat_writer;

@@ -51,6 +51,7 @@ impl Protocol {
             return;
         }
         self.publish();
+        self.flood.pass_on(&mut self.ctx, &self.successors);
         self.look_at_challenges();
         self.arm_fast_read();
     }

@@ -1,6 +1,7 @@
 //! Handles messages: first whether to accept a message, then its body.
 
 use super::disseminator::Call;
+use super::flood::News;
 use super::gate::Witness;
 use super::io::{LinkId, PeerIdentity};
 use super::machine::Protocol;
@@ -134,7 +135,7 @@ impl Protocol {
                 // A silo that has just joined sends its commit before the table names it here.
                 self.obey(&Call::Hint);
                 return match body {
-                    Message::Delta(_) => {}
+                    Message::Delta(_) | Message::News(_) | Message::Announce { .. } => {}
                     _ => self.drop_message("not_a_member"),
                 };
             }
@@ -161,10 +162,13 @@ impl Protocol {
             self.speak_of_words(link, header.from, body);
         }
         self.listen(link, header, body);
-        if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {
+        if !self.ended && !is_news(body) {
             let call = self
                 .disseminator
                 .on_peer_version(&mut self.ctx, link, header);
+            if call == Call::Behind {
+                self.flood.know(&mut self.ctx, header.from, header.version);
+            }
             self.obey(&call);
         }
     }
@@ -257,6 +261,11 @@ impl Protocol {
                         .on_peer_version(&mut self.ctx, link, header);
                     self.obey(&call);
                 }
+            }
+            Message::News(delta) => self.on_news(from, delta),
+            Message::Announce { version, commit } => {
+                let news = News::announced(from, *version, *commit);
+                self.flood.hear(&mut self.ctx, news);
             }
             Message::Farewell { version, delta } => {
                 if let Some(delta) = delta {
@@ -385,6 +394,14 @@ impl Protocol {
             && delta.rows.iter().all(fits)
     }
 
+    /// Takes the news of one commit. It is passed on once this silo has adopted it.
+    fn on_news(&mut self, from: SiloAddress, delta: &crate::Delta) {
+        let is_new = self.flood.hear(&mut self.ctx, News::told(from, delta));
+        if is_new && self.on_delta(from, delta) == Call::Ask {
+            self.flood.ask(&mut self.ctx, from, delta.to());
+        }
+    }
+
     fn on_delta(&mut self, from: SiloAddress, delta: &crate::Delta) -> Call {
         let (now, window) = (self.ctx.mono(), self.ctx.failure_window());
         let witness = Witness {
@@ -399,6 +416,9 @@ impl Protocol {
             Call::Adopted => {
                 self.confirm_soon();
                 self.match_shown();
+                if self.ctx.variant.flood_above.is_some() {
+                    self.disseminator.on_news(&mut self.ctx, false);
+                }
             }
             Call::Shown(snapshot) => self.take_shown((**snapshot).clone()),
             call => self.obey(call),
@@ -410,9 +430,15 @@ impl Protocol {
         match call {
             Call::Read => self.writer.want_read(true),
             Call::Look => self.look_at_the_table(true),
+            Call::Doubt(now) => {
+                self.flood.wait_for_the_table(&mut self.ctx);
+                if *now {
+                    self.look_at_the_table(true);
+                }
+            }
             Call::Hint => self.hint_of_stranger(),
             Call::ReadAll => self.writer.want_all(),
-            Call::Nothing | Call::Adopted | Call::Shown(_) | Call::Ask => {}
+            Call::Nothing | Call::Adopted | Call::Shown(_) | Call::Ask | Call::Behind => {}
         }
     }
 }
@@ -429,10 +455,18 @@ fn question_of(body: &Message) -> Option<u64> {
 
 fn delta_of(body: &Message) -> Option<&crate::Delta> {
     match body {
-        Message::Delta(delta) => Some(delta),
+        Message::Delta(delta) | Message::News(delta) => Some(delta),
         Message::Farewell { delta, .. } => delta.as_deref(),
         _ => None,
     }
+}
+
+/// Whether what a message says is newer than its header: news is in it.
+const fn is_news(body: &Message) -> bool {
+    matches!(
+        body,
+        Message::Delta(_) | Message::News(_) | Message::Announce { .. } | Message::Farewell { .. }
+    )
 }
 
 /// Whether a silo that the table does not name yet may say this: contact, and hints to look at the

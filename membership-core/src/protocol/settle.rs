@@ -1,6 +1,7 @@
 //! Applies the answers of the table to the other machines.
 
 use super::cleaner::Cleaner;
+use super::flood;
 use super::gate::{self, Passage, Source};
 use super::io::CallId;
 use super::machine::Protocol;
@@ -231,7 +232,7 @@ impl Protocol {
         if source == Source::Commit {
             self.disseminator.on_commit(&mut self.ctx, view_before);
         }
-        let all_are_told = source == Source::Commit;
+        let all_are_told = source == Source::Commit && !flood::is_due(&self.ctx);
         self.disseminator.on_news(&mut self.ctx, all_are_told);
     }
 

@@ -41,6 +41,8 @@ pub(crate) enum Timer {
     Vouching,
     /// A silo that was asked to write may have said nothing for too long.
     Courier,
+    /// News that others have has not come for too long.
+    Flood,
     /// What the table has shown has not been heard from a silo for too long.
     Fetch,
 }

@@ -23,6 +23,8 @@ const PER_VICTIM: f64 = 4.0;
 /// Messages per silo for each commit of a silo: the changes go to every silo, and a silo that is
 /// behind asks for them.
 const PER_COMMIT: f64 = 2.0;
+/// The same where changes are passed on: each silo tells four others.
+const PER_COMMIT_PASSED_ON: f64 = PER_COMMIT + 4.0;
 /// Messages per silo for each silo that joins, for each step in which it does. The first contact
 /// costs four, and whom it does not reach the joining silo tries again once per probe period.
 const PER_JOINING_STEP: f64 = 2.0;
@@ -104,8 +106,13 @@ impl Flood {
         let joining: usize = self.steps.iter().map(|s| s.joining.len()).sum();
         // Half of the quiet load are answers, and a probe that arrives twice is answered twice.
         let answers: f64 = self.steps.iter().map(|s| 1.0 + s.twice / 2.0).sum();
+        let per_commit = if truth.flood_above.is_some() {
+            PER_COMMIT_PASSED_ON
+        } else {
+            PER_COMMIT
+        };
         let most = quiet_load(&truth.config) * STEP.as_secs_f64() * answers * MOST
-            + commits as f64 * PER_COMMIT
+            + commits as f64 * per_commit
             + joining as f64 * PER_JOINING_STEP;
         if each <= most {
             return Ok(());

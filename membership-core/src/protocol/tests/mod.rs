@@ -6,6 +6,7 @@ mod cleaner;
 mod confirm;
 mod courier;
 mod desk;
+mod flood;
 mod gate;
 mod joiner;
 mod leaver;

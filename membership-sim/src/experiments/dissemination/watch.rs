@@ -82,7 +82,7 @@ impl News {
                 effect: Effect::Send { header, body, .. },
             } => {
                 let sent = match &**body {
-                    Message::Delta(delta) if delta.to() >= version => Sent {
+                    Message::Delta(delta) | Message::News(delta) if delta.to() >= version => Sent {
                         payloads: 1,
                         ..Sent::default()
                     },
@@ -90,7 +90,7 @@ impl News {
                         payloads: 1,
                         ..Sent::default()
                     },
-                    Message::AskDelta { .. } => Sent {
+                    Message::AskDelta { .. } | Message::Announce { .. } => Sent {
                         others: 1,
                         ..Sent::default()
                     },
