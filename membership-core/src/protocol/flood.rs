@@ -80,7 +80,7 @@ pub(crate) fn begin(ctx: &mut Ctx, delta: Delta) {
     let size: usize = delta.rows.iter().map(Row::size).chain(removed).sum();
     let (version, commit) = (delta.to(), delta.token.commit());
     let body = Arc::new(if size <= SMALL {
-        Message::News(Box::new(delta))
+        Message::News(Box::new(delta.without_known_records()))
     } else {
         Message::Announce { version, commit }
     });
@@ -122,14 +122,18 @@ impl Flood {
             self.waiting.push_back((ctx.mono(), news));
         }
         if has_changes {
-            self.note(from, version);
+            self.note(ctx, from, version);
         } else if !ctx.distrust.has(&from, ctx.mono()) {
             self.ask(ctx, from, version);
         }
         !known
     }
 
-    fn note(&mut self, silo: SiloAddress, version: u64) {
+    fn note(&mut self, ctx: &Ctx, silo: SiloAddress, version: u64) {
+        if self.wanted <= ctx.version() {
+            // They had what this silo has by now.
+            self.sources.clear();
+        }
         self.wanted = self.wanted.max(version);
         if !self.sources.contains(&silo) && self.sources.len() < MOST {
             self.sources.push_back(silo);
@@ -138,7 +142,7 @@ impl Flood {
 
     /// Asks this silo for the changes, or another one before it.
     pub(crate) fn ask(&mut self, ctx: &mut Ctx, silo: SiloAddress, version: u64) {
-        self.note(silo, version);
+        self.note(ctx, silo, version);
         if ctx.mono() >= self.next {
             self.on_timer(ctx);
         }
@@ -152,7 +156,7 @@ impl Flood {
 
     /// This silo has news that has not come yet.
     pub(crate) fn know(&mut self, ctx: &mut Ctx, silo: SiloAddress, version: u64) {
-        self.note(silo, version);
+        self.note(ctx, silo, version);
         if !ctx.timers.is_set(Timer::Flood) {
             ctx.set_timer(Timer::Flood, PATIENCE);
         }
@@ -164,6 +168,10 @@ impl Flood {
         let have = ctx.version();
         if have >= self.wanted || ctx.suspended || ctx.table_doubted() {
             return self.sources.clear();
+        }
+        if self.sources.is_empty() {
+            // Whoever says so again is asked.
+            self.wanted = 0;
         }
         if let (Some(silo), Some(_)) = (self.sources.pop_front(), table_id) {
             self.next = ctx.mono() + PATIENCE;

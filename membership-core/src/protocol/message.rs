@@ -252,7 +252,7 @@ pub enum Message {
         silos: Vec<SiloAddress>,
     },
     /// The changes of one commit, which each silo that takes them passes on to its neighbours on the probe
-    /// rings.
+    /// rings. The version row in them has the record of this commit alone.
     News(Box<Delta>),
     /// Says that the sender has this commit: whoever has not asks for the changes. Passed on like
     /// [`Message::News`], instead of changes that are large.

@@ -396,9 +396,16 @@ impl Protocol {
 
     /// Takes the news of one commit. It is passed on once this silo has adopted it.
     fn on_news(&mut self, from: SiloAddress, delta: &crate::Delta) {
-        let is_new = self.flood.hear(&mut self.ctx, News::told(from, delta));
-        if is_new && self.on_delta(from, delta) == Call::Ask {
-            self.flood.ask(&mut self.ctx, from, delta.to());
+        if !self.flood.hear(&mut self.ctx, News::told(from, delta)) {
+            return;
+        }
+        let view = self.ctx.view.as_ref();
+        match view.and_then(|view| delta.with_records_of(view.snapshot())) {
+            Some(delta) => {
+                self.on_delta(from, &delta);
+            }
+            // It starts from a version that this silo has not heard of.
+            None => self.flood.ask(&mut self.ctx, from, delta.to()),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::ClusterView;
+use crate::model::version::{CommitRecord, RECENT_COMMITS};
 use crate::{ChangedKeys, Row, Snapshot, TableId, VersionRow, VersionToken};
 
 /// The changed and removed rows from one version to a later one; a whole snapshot when `from` is
@@ -124,6 +125,36 @@ impl Delta {
             rows,
             removed,
         }
+    }
+
+    /// The same without the records of the commits up to `from`, which whoever is at that version has. After
+    /// large commits they are longer than the changes.
+    #[must_use]
+    pub(crate) fn without_known_records(mut self) -> Self {
+        if let Some(from) = self.from {
+            let row = Arc::make_mut(&mut self.version_row);
+            row.recent.retain(|record| record.version > from);
+        }
+        self
+    }
+
+    /// The same with the records that [`without_known_records`](Self::without_known_records) has left
+    /// out. None if it starts at another version than `base`.
+    #[must_use]
+    pub(crate) fn with_records_of(&self, base: &Snapshot) -> Option<Self> {
+        if self.from != Some(base.version()) {
+            return None;
+        }
+        let is_new = |record: &&CommitRecord| record.version > base.version();
+        let new = self.version_row.recent.iter().filter(is_new);
+        let mut recent: Vec<_> = base.version_row.recent.iter().chain(new).cloned().collect();
+        recent.drain(..recent.len().saturating_sub(RECENT_COMMITS));
+        let mut row = VersionRow::clone(&self.version_row);
+        row.recent = recent;
+        Some(Self {
+            version_row: Arc::new(row),
+            ..self.clone()
+        })
     }
 
     /// The snapshot that this delta makes from `base` (required unless the delta is whole).

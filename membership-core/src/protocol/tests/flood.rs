@@ -56,6 +56,20 @@ fn the_author_tells_its_neighbours_alone() {
 }
 
 #[test]
+fn news_leaves_out_what_its_receivers_have() {
+    let (ctx, _) = here();
+    let five = ctx.base.as_ref().unwrap().snapshot();
+    let six = six(&ctx, 101..=101);
+    let whole = ClusterView::new(six.clone()).delta_since(5).unwrap();
+    assert_eq!(whole.version_row.recent.len(), 6);
+    let short = whole.clone().without_known_records();
+    assert_eq!(short.version_row.recent.len(), 1);
+    assert_eq!(short.with_records_of(five), Some(whole.clone()));
+    assert_eq!(whole.with_records_of(five), Some(whole.clone()));
+    assert_eq!(short.with_records_of(&six), None);
+}
+
+#[test]
 fn few_silos_are_told_by_the_author() {
     let (mut ctx, _) = here();
     ctx.variant.flood_above = Some(1_000);
@@ -117,6 +131,17 @@ fn one_after_the_other_is_asked_for_what_is_announced() {
     flood.on_timer(&mut ctx);
     flood.pass_on(&mut ctx, &successors);
     assert!((2..=4).contains(&receivers(&mut ctx, "announce").len()));
+}
+
+#[test]
+fn who_had_older_news_is_not_asked_for_newer() {
+    let (mut ctx, _) = here();
+    let (six, mut flood) = (six(&ctx, 101..=101), Flood::default());
+    let delta = ClusterView::new(six.clone()).delta_since(5).unwrap();
+    flood.hear(&mut ctx, News::told(silo(3), &delta));
+    announce(&mut ctx, six);
+    flood.hear(&mut ctx, News::announced(silo(4), 7, commit_id(7)));
+    assert_eq!(receivers(&mut ctx, "ask-delta"), BTreeSet::from([silo(4)]));
 }
 
 #[test]
