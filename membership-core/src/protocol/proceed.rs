@@ -101,6 +101,12 @@ impl Protocol {
             let suspected: BTreeSet<SiloAddress> = missed.collect();
             let contacts = &self.joiner.contacts;
             self.writer.forward(&mut self.ctx, contacts, &suspected);
+            // The view may have moved while they waited here.
+            let written = self.writer.written_by_others(&mut self.ctx);
+            if !written.is_empty() {
+                self.settle(written);
+                return true;
+            }
         }
         let can_commit = self.writer.can_commit(&self.ctx);
         let votes = if can_commit {
