@@ -322,9 +322,14 @@ impl Ctx {
         self.contact = self.contact.max(Some(sent));
     }
 
+    /// Whether this silo passes news on that it hears.
+    pub(crate) const fn passes_news_on(&self) -> bool {
+        self.variant.flood_above.is_some()
+    }
+
     /// What this silo tells others: what the table has shown, or where news is passed on, what it has heard.
     pub(crate) fn told(&self) -> Option<&ClusterView> {
-        if self.variant.flood_above.is_some() {
+        if self.passes_news_on() {
             self.view.as_ref()
         } else {
             self.base.as_ref()

@@ -124,7 +124,7 @@ impl Disseminator {
             let now = ctx.mono();
             match self.asked {
                 Some((at, v)) if v >= mine && now.since(at) < ASK_PATIENCE => {
-                    if ctx.variant.flood_above.is_some() {
+                    if ctx.passes_news_on() {
                         return Call::Behind;
                     }
                 }
@@ -137,7 +137,7 @@ impl Disseminator {
                 }
                 _ => {
                     self.asked = Some((now, mine));
-                    if ctx.variant.flood_above.is_some() {
+                    if ctx.passes_news_on() {
                         return Call::Behind;
                     }
                     let table_id = Some(view.table_id());

@@ -182,7 +182,7 @@ pub(crate) fn hear(
         .as_ref()
         .is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
     if (concerns_me && ends_me(ctx, &snapshot)) || is_doubtful(known, &snapshot, witness) {
-        if ctx.variant.flood_above.is_none() {
+        if !ctx.passes_news_on() {
             return Hearing::NeedsRead;
         }
         ctx.keep(&snapshot);

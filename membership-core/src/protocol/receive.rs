@@ -162,7 +162,7 @@ impl Protocol {
             self.speak_of_words(link, header.from, body);
         }
         self.listen(link, header, body);
-        if !self.ended && !is_news(body) {
+        if !self.ended && !is_news(body, self.ctx.passes_news_on()) {
             let call = self
                 .disseminator
                 .on_peer_version(&mut self.ctx, link, header);
@@ -262,6 +262,8 @@ impl Protocol {
                     self.obey(&call);
                 }
             }
+            // A silo that passes no news on asks for it: the header says that there is some.
+            Message::News(_) | Message::Announce { .. } if !self.ctx.passes_news_on() => {}
             Message::News(delta) => self.on_news(from, delta),
             Message::Announce { version, commit } => {
                 let news = News::announced(from, *version, *commit);
@@ -423,7 +425,7 @@ impl Protocol {
             Call::Adopted => {
                 self.confirm_soon();
                 self.match_shown();
-                if self.ctx.variant.flood_above.is_some() {
+                if self.ctx.passes_news_on() {
                     self.disseminator.on_news(&mut self.ctx, false);
                 }
             }
@@ -468,12 +470,13 @@ fn delta_of(body: &Message) -> Option<&crate::Delta> {
     }
 }
 
-/// Whether what a message says is newer than its header: news is in it.
-const fn is_news(body: &Message) -> bool {
-    matches!(
-        body,
-        Message::Delta(_) | Message::News(_) | Message::Announce { .. } | Message::Farewell { .. }
-    )
+/// Whether what a message says is newer than its header, and this silo takes it: news is in it.
+const fn is_news(body: &Message, passes_on: bool) -> bool {
+    match body {
+        Message::Delta(_) | Message::Farewell { .. } => true,
+        Message::News(_) | Message::Announce { .. } => passes_on,
+        _ => false,
+    }
 }
 
 /// Whether a silo that the table does not name yet may say this: contact, and hints to look at the
