@@ -225,11 +225,11 @@ impl Protocol {
                 wait,
             } => {
                 let standoff = &mut self.roll_call.standoff;
-                if self.ctx.is_active() || self.monitor.local() == 0 {
-                    standoff.on_result(&mut self.ctx, from, suspects, *reached, *wait);
-                } else {
-                    // A Joining silo that is not well had no part in it, and may have a say soon.
+                if standoff.took_no_part(&from) && !self.ctx.is_active() {
+                    // A Joining silo that was not well may have a say now, or soon.
                     standoff.on_result_without_me(&self.ctx);
+                } else {
+                    standoff.on_result(&mut self.ctx, from, suspects, *reached, *wait);
                 }
             }
             Message::DialMe { nonce, endpoint } => {
@@ -384,7 +384,9 @@ impl Protocol {
         let caller = Some((link, from));
         self.answerer
             .on_call(&mut self.ctx, &self.prober, caller, call, suspects, judge);
-        self.roll_call.on_call(&mut self.ctx, from, suspects);
+        let takes_part = judge.local == 0;
+        self.roll_call
+            .on_call(&mut self.ctx, from, suspects, takes_part);
     }
 
     /// Whether the table could have these rows.

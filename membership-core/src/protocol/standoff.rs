@@ -8,9 +8,10 @@
 //!
 //! Other silos tell what their calls gave. Each of them delays this silo's next call once.
 //!
-//! A Joining silo that has said nothing of a suspect, because it was not well, and then asks about it
-//! itself, can say something now. It has no vote, so this silo asks again. The results of calls in which
-//! it could say nothing do not delay it. Invariant P14.
+//! With at most two Active silos the word of a Joining one counts. If it has said nothing of a suspect,
+//! because it was not well, and then asks about it itself, it can say something now. It has no vote, so
+//! this silo asks again. The results of calls in which it could say nothing do not delay it. Invariant
+//! P14.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -61,6 +62,8 @@ pub(crate) struct Standoff {
     reached: usize,
     /// Suspects of the calls of others, and until when this silo waits because of their results.
     told: BTreeMap<SiloAddress, MonoTime>,
+    /// Whose calls this silo could say nothing in, because it was not well.
+    no_part: BTreeSet<SiloAddress>,
     /// Who told a result since this silo's last call.
     tellers: BTreeSet<SiloAddress>,
     /// When another silo last told that its call gave no majority.
@@ -222,6 +225,20 @@ impl Standoff {
         }
     }
 
+    /// Another silo asks, and this one may say what it finds, or not.
+    pub(crate) fn is_asked(&mut self, caller: SiloAddress, takes_part: bool) {
+        if takes_part {
+            self.no_part.remove(&caller);
+        } else {
+            self.no_part.insert(caller);
+        }
+    }
+
+    /// Whether this silo could say nothing in the call whose result a silo tells.
+    pub(crate) fn took_no_part(&mut self, caller: &SiloAddress) -> bool {
+        self.no_part.remove(caller)
+    }
+
     /// Another silo's call gave no majority, and this silo had nothing to say in it: it does not wait.
     pub(crate) fn on_result_without_me(&mut self, ctx: &Ctx) {
         self.told_at = Some(ctx.mono());
@@ -256,6 +273,7 @@ impl Standoff {
         self.silent.clear();
         self.nonces.clear();
         self.unsure.clear();
+        self.no_part.clear();
         self.broken = false;
         self.has_news = false;
         if self.next.take().is_some() {

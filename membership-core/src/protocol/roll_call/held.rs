@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{RollCall, is_joining, longest_time};
 use crate::protocol::context::Ctx;
-use crate::{MonoTime, SiloAddress};
+use crate::{MonoTime, SiloAddress, intent};
 
 /// Of many silos that may call again at the same moment, one does so in this time.
 const BETWEEN_CALLERS: Duration = Duration::from_millis(15);
@@ -71,9 +71,13 @@ impl RollCall {
         ctx: &mut Ctx,
         caller: SiloAddress,
         suspects: &[(SiloAddress, u64)],
+        takes_part: bool,
     ) {
+        // Where more silos are Active, those that join have no say in what an Active one calls about.
+        let counts = intent::joining_count(ctx.members.active.len(), false);
+        self.standoff.is_asked(caller, takes_part || !counts);
         let has_no_vote = ctx.is_active() && is_joining(ctx, &caller);
-        if has_no_vote && self.standoff.on_call_of_joiner(&caller, suspects) {
+        if counts && has_no_vote && self.standoff.on_call_of_joiner(&caller, suspects) {
             return;
         }
         let wait = ctx.probe_timeout() * 3 / 2;

@@ -237,6 +237,21 @@ fn a_joining_silo_that_knew_nothing_and_asks_itself_makes_a_full_call_again() {
 }
 
 #[test]
+fn a_result_without_this_silo_is_one_for_the_last_question_of_its_caller() {
+    let mut w = Waiting::kept();
+    let standoff = &mut w.standoff;
+    standoff.is_asked(silo(40), false);
+    standoff.is_asked(silo(41), true);
+    assert!(!standoff.took_no_part(&silo(41)) && !standoff.took_no_part(&silo(42)));
+    assert!(standoff.took_no_part(&silo(40)));
+    assert!(!standoff.took_no_part(&silo(40)), "once");
+    // It was well when it was asked again.
+    standoff.is_asked(silo(40), false);
+    standoff.is_asked(silo(40), true);
+    assert!(!standoff.took_no_part(&silo(40)));
+}
+
+#[test]
 fn a_suspect_that_has_become_stale_is_asked_about_at_once() {
     for mut w in [Waiting::kept(), Waiting::alone()] {
         w.stale = silos([20]);

@@ -328,7 +328,7 @@ fn a_joining_silo_that_can_say_something_now_is_asked_again_at_once() {
         let due = |c: &Calling| c.roll_call.is_due(&c.ctx, &silo(2), Expiry::No);
         assert!(!due(&c));
         c.roll_call
-            .on_call(&mut c.ctx, silo(3), &[(silo(2), 9_000)]);
+            .on_call(&mut c.ctx, silo(3), &[(silo(2), 9_000)], true);
         if !due(&c) {
             return silos([]);
         }
