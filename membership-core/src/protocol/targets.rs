@@ -1,4 +1,4 @@
-//! Chooses the silos to probe: ring successors, accused silos, and a share of the stale rows.
+//! Chooses the silos to probe: ring successors, a few accused silos, and a share of many and of the stale rows.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,8 @@ const MAX_WATCHED: usize = 256;
 const MAX_SHARED: usize = 10;
 
 impl Protocol {
-    /// Chooses the silos to probe: ring successors, accused silos, and this silo's share of the
-    /// stale rows.
+    /// Chooses the silos to probe: ring successors, a few accused silos, or this silo's share of many,
+    /// and its share of the stale rows.
     pub(super) fn retarget(&mut self) {
         self.voter.on_view(&self.ctx);
         let mut targets = BTreeSet::new();

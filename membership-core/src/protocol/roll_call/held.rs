@@ -73,7 +73,7 @@ impl RollCall {
         suspects: &[(SiloAddress, u64)],
         takes_part: bool,
     ) {
-        // Where more silos are Active, those that join have no say in what an Active one calls about.
+        // Where more silos are Active, calls end without those that join, or again soon enough.
         let counts = intent::joining_count(ctx.members.active.len(), false);
         self.standoff.is_asked(caller, takes_part || !counts);
         let has_no_vote = ctx.is_active() && is_joining(ctx, &caller);

@@ -310,33 +310,42 @@ fn a_silo_that_was_asked_about_a_suspect_waits_with_its_own_call() {
 /// is, and asks; but it has no vote.
 #[test]
 fn a_joining_silo_that_can_say_something_now_is_asked_again_at_once() {
-    let call = |unwell: bool| {
-        let mut rows = actives(1..=2);
-        rows.push(entry(silo(3), SiloStatus::Joining));
-        let mut c = Calling::with_rows(rows).crash([2]);
-        c.said.insert((silo(3), silo(2)), Finding::Unknown);
-        if !unwell {
-            c.said.insert((silo(3), silo(2)), Finding::Reached);
+    let call = |active: u8, suspect: u8, unwell: bool| {
+        let mut rows = actives(1..=active);
+        rows.push(entry(silo(40), SiloStatus::Joining));
+        if suspect > active {
+            rows.push(entry(silo(suspect), SiloStatus::Joining));
         }
+        let mut c = Calling::with_rows(rows).crash([suspect]);
+        for n in 3..=active {
+            c.said.insert((silo(n), silo(suspect)), Finding::Reached);
+        }
+        let finding = if unwell {
+            Finding::Unknown
+        } else {
+            Finding::Reached
+        };
+        c.said.insert((silo(40), silo(suspect)), finding);
         // The waits between calls have grown.
         for _ in 0..5 {
             pass_time(&mut c.ctx, secs(40));
-            assert_eq!(c.lost([2]), silos([]));
+            assert_eq!(c.lost([suspect]), silos([]));
             c.ctx.timers.clear(Timer::Standoff);
         }
         pass_time(&mut c.ctx, secs(5));
-        let due = |c: &Calling| c.roll_call.is_due(&c.ctx, &silo(2), Expiry::No);
+        let due = |c: &Calling| c.roll_call.is_due(&c.ctx, &silo(suspect), Expiry::No);
         assert!(!due(&c));
         c.roll_call
-            .on_call(&mut c.ctx, silo(3), &[(silo(2), 9_000)], true);
+            .on_call(&mut c.ctx, silo(40), &[(silo(suspect), 9_000)], true);
         if !due(&c) {
             return silos([]);
         }
         c.said.clear();
-        c.lost([2])
+        c.lost([suspect])
     };
-    assert_eq!(call(true), silos([2]));
-    assert_eq!(call(false), silos([]), "it had said what it knew");
+    assert_eq!(call(2, 2, true), silos([2]));
+    assert_eq!(call(2, 2, false), silos([]), "it had said what it knew");
+    assert_eq!(call(5, 41, true), silos([]), "five can say enough");
 }
 
 #[test]
