@@ -108,6 +108,7 @@ impl Protocol {
                 return true;
             }
         }
+        self.writer.follow(&mut self.ctx);
         let can_commit = self.writer.can_commit(&self.ctx);
         let votes = if can_commit {
             self.voter.intents(&mut self.ctx, &self.prober, &input)

@@ -492,6 +492,44 @@ fn a_commit_of_repeatedly_unknown_outcome_is_planned_anew() {
     );
 }
 
+/// P14: a silo whose commits failed for long writes its votes soon after the table has taken those
+/// of others. A vote that waits for longer than a failure window is void.
+#[test]
+fn that_others_commit_ends_a_long_wait() {
+    let (mut ctx, mut writer, mut call, _) = committing();
+    for _ in 0..12 {
+        writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+        pass_time(&mut ctx, secs(60));
+        let read = read(&mut ctx, &mut writer).unwrap();
+        let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
+        writer.on_read(&mut ctx, read, unchanged);
+        // Each of the first few is sent again, unchanged.
+        let sent = |e| match e {
+            Effect::Commit { call, .. } => Some(call),
+            _ => None,
+        };
+        let again = ctx.out.drain(..).find_map(sent);
+        call = again.unwrap_or_else(|| {
+            pass_time(&mut ctx, secs(60));
+            commit(&mut ctx, &mut writer).unwrap().0
+        });
+    }
+    writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+    pass_time(&mut ctx, secs(60));
+    let read = read(&mut ctx, &mut writer).unwrap();
+    let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
+    writer.on_read(&mut ctx, read, unchanged);
+    pass_time(&mut ctx, secs(4));
+    writer.follow(&mut ctx);
+    assert!(!writer.can_commit(&ctx), "nobody has committed");
+    believe(&mut ctx, snapshot(6, actives([1, 2, 3])));
+    writer.follow(&mut ctx);
+    let at = ctx.timers.next().unwrap();
+    assert!(at <= ctx.mono() + secs(4), "{at:?}");
+    pass_time(&mut ctx, secs(4));
+    assert!(writer.can_commit(&ctx));
+}
+
 #[test]
 fn constant_read_requests_leave_room_for_commits() {
     let mut ctx = ctx();

@@ -7,7 +7,7 @@ use crate::{MonoTime, SiloStatus};
 
 const CONFLICT_BACKOFF: Duration = Duration::from_millis(40);
 const CONFLICT_CAP_URGENT: Duration = Duration::from_secs(2);
-const CONFLICT_CAP: Duration = Duration::from_secs(4);
+pub(super) const CONFLICT_CAP: Duration = Duration::from_secs(4);
 /// Time in conflicts after which the waits shrink to the minimum. Otherwise the silo that has just
 /// committed, and starts again with short waits, wins again and again, and one of 32 writers can
 /// wait for a minute.

@@ -18,7 +18,7 @@ pub(crate) use courier::question;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use self::backoff::{Conflicts, error_wait};
+use self::backoff::{CONFLICT_CAP, Conflicts, error_wait};
 use self::courier::Courier;
 use self::desk::Desk;
 use self::queue::Queue;
@@ -143,6 +143,8 @@ pub(crate) struct Writer {
     /// A read has ended since the last commit: commits that are due precede the next read.
     read_done: bool,
     commit_after: MonoTime,
+    /// The version on which commits failed again and again, while that is why this silo waits.
+    failed_at: Option<u64>,
     call_after: MonoTime,
 }
 
@@ -226,6 +228,17 @@ impl Writer {
     pub(crate) fn hurry(&mut self, ctx: &Ctx, most: Duration) {
         self.errors = 0;
         self.call_after = self.call_after.min(ctx.mono() + most);
+    }
+
+    /// Once somebody has made a newer version, the table takes commits: a silo whose own failed does
+    /// not wait for much longer, because a vote that waits is void before it is written. Invariant P14.
+    pub(crate) fn follow(&mut self, ctx: &mut Ctx) {
+        let moved = |failed: &mut u64| ctx.base_version() > *failed;
+        if self.failed_at.take_if(moved).is_some() {
+            let soon = ctx.mono() + ctx.jitter(CONFLICT_CAP);
+            self.commit_after = self.commit_after.min(soon);
+            ctx.timers.set(Timer::Writer, self.commit_after.max(self.call_after));
+        }
     }
 
     /// Makes a read the next call after a long pause, regardless of the back-off. The answer to a

@@ -178,6 +178,7 @@ impl Writer {
             if may_still_land && failing {
                 self.queue.take_fewer(commit.batch.len());
                 self.commit_after = ctx.mono() + error_wait(ctx, self.commit_errors);
+                self.failed_at = Some(now_at);
                 ctx.timers.set(Timer::Writer, self.commit_after);
             }
             self.queue.requeue(ctx.mono(), commit.batch);
