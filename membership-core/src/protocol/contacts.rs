@@ -298,8 +298,9 @@ impl Contacts {
 
     /// Dials every silo without two-way contact. This includes other Joining silos, which do not
     /// delay this join, and silos that were passed over, because an answer makes them required
-    /// again. The wait before the next attempt starts at `retry` and doubles up to the probe
-    /// timeout. This limits the load when a large cluster joins over the rows of crashed silos.
+    /// again. The wait before the next attempt starts at `retry` and doubles up to two probe
+    /// periods. This limits the load when a large cluster joins over the rows of crashed silos, or a
+    /// silo that loses most messages tries to reach all of a large one. Invariant P15.
     pub(crate) fn try_again(
         &mut self,
         ctx: &mut Ctx,
@@ -343,7 +344,8 @@ impl Contacts {
             if contact.answers && contact.dials || now < contact.next.0 {
                 continue;
             }
-            let wait = (contact.next.1 * 2).min(ctx.config.probe_period.max(retry));
+            let longest = (ctx.config.probe_period * 2).max(retry);
+            let wait = (contact.next.1 * 2).min(longest);
             contact.next = (now + wait, wait);
             // A silo that answers is dialled as well: it is not stale while it answers, and the
             // join waits until it reaches this silo.

@@ -237,7 +237,8 @@ impl Writer {
         if self.failed_at.take_if(moved).is_some() {
             let soon = ctx.mono() + ctx.jitter(CONFLICT_CAP);
             self.commit_after = self.commit_after.min(soon);
-            ctx.timers.set(Timer::Writer, self.commit_after.max(self.call_after));
+            ctx.timers
+                .set(Timer::Writer, self.commit_after.max(self.call_after));
         }
     }
 
