@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use membership::transport::{TcpConfig, Transport, TransportStats};
 use membership::{
-    ClusterView, CommitId, CommitOutcome, CommitRequest, MemoryTable, ReadAnswer, ReadRequest,
-    Silo, SiloAddress, Snapshot, TableLimits,
+    ClusterView, CommitId, CommitOutcome, CommitRequest, Config, MemoryTable, Preset, ReadAnswer,
+    ReadRequest, Silo, SiloAddress, SiloBuilder, Snapshot, TableLimits,
 };
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Duration, Instant, sleep};
@@ -40,8 +40,12 @@ pub struct Member {
 
 impl Member {
     pub async fn start(table: &FaultyTable, config: TcpConfig) -> Self {
+        Self::with(builder(table.clone()), config).await
+    }
+
+    async fn with(builder: SiloBuilder, config: TcpConfig) -> Self {
         let transport = Arc::new(TappedTransport::bind(config).await);
-        let builder = builder(table.clone()).transport(transport.clone());
+        let builder = builder.transport(transport.clone());
         Self {
             process: Process::start(builder).await.unwrap(),
             transport,
@@ -86,10 +90,24 @@ impl Cluster {
 
     /// Every silo with other bounds, by its number.
     pub async fn with(config: impl Fn(usize) -> TcpConfig) -> Self {
+        Self::begin(Config::preset(Preset::Local), config).await
+    }
+
+    /// Silos that wait so long for an answer that a busy machine alone makes nobody miss two probes.
+    pub async fn patient(config: impl Fn(usize) -> TcpConfig) -> Self {
+        let mut patient = Config::preset(Preset::Local);
+        patient.failure_window = Duration::from_secs(6);
+        patient.max_probe_timeout = Duration::from_secs(4);
+        Self::begin(patient, config).await
+    }
+
+    async fn begin(first: Config, config: impl Fn(usize) -> TcpConfig) -> Self {
         let turn = TURN.lock().await;
         let table = table().with_limits(LIMITS);
         let reached = FaultyTable::new(table.clone());
-        let mut silos = vec![Member::start(&reached, config(0)).await];
+        // The others take over what the first one has written into the table.
+        let first = builder(reached.clone()).config(first);
+        let mut silos = vec![Member::with(first, config(0)).await];
         let young = silos[0].confirmed_view();
         let others = (1..SILOS).map(|i| Member::start(&reached, config(i)));
         silos.extend(join_all(others).await);

@@ -59,7 +59,7 @@ impl Drop for Crowd {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silo_joins_beside_silent_connections_of_its_own_address() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::patient(|_| TcpConfig::default()).await;
     let watch = Watch::over(&cluster.table, cluster.honest());
     let _crowd = Crowd::before(&cluster).await;
     let begun = Instant::now();
@@ -82,7 +82,7 @@ async fn a_silo_joins_beside_silent_connections_of_its_own_address() {
 /// Connections are made anew while it lasts.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_age_beside_silent_ones_and_nobody_is_accused() {
-    let cluster = Cluster::with(|_| {
+    let cluster = Cluster::patient(|_| {
         let mut config = TcpConfig::default();
         config.max_age = Duration::from_secs(3);
         config
