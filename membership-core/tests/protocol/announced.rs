@@ -97,3 +97,49 @@ fn the_hash_of_an_older_version_confirms_nothing() {
     let effects = w.take(Input::Wake);
     assert_eq!(reads(&effects).len(), 1, "{effects:?}");
 }
+
+/// A silo that passes no news on takes none: it adopts nothing of it, and asks for what the header
+/// says there is.
+#[test]
+fn whoever_passes_no_news_on_asks_for_it() {
+    let mut w = World::new();
+    let base = w.table.clone();
+    let joins = [entry(silo(3), SiloStatus::Joining)];
+    let id = CommitId::new(77);
+    let commit = CommitRequest::new(base.token.clone(), id, Some(silo(2)), joins, [], []);
+    let next = commit.apply_to(&base, commit.next_token(&[]));
+    let delta = ClusterView::new(next.clone()).delta_since(base.version());
+    let news = Message::News(Box::new(delta.unwrap()));
+    let announced = Message::Announce {
+        version: next.version(),
+        commit: id,
+    };
+    let known = w.protocol.view().cloned();
+    for body in [news, announced] {
+        for version in [base.version(), next.version()] {
+            let mut header = w.probe_header();
+            let mine = w.protocol.view().unwrap();
+            header.table_id = Some(mine.table_id());
+            (header.version, header.digest) = (version, mine.short_digest());
+            let body = Arc::new(body.clone());
+            let effects = w.take(Input::Message {
+                link: LinkId(3),
+                peer: PeerIdentity::Proven(header.instance),
+                header,
+                body: body.clone(),
+            });
+            assert_eq!(w.protocol.view().cloned(), known, "{body:?}");
+            let asks = |e: &Effect| match e {
+                Effect::Send { body, .. } => matches!(**body, Message::AskDelta { .. }),
+                _ => false,
+            };
+            let asked = effects.iter().any(asks);
+            // One question at a time.
+            if version == base.version() {
+                assert!(!asked, "{effects:?}");
+            } else if matches!(*body, Message::News(_)) {
+                assert!(asked, "{effects:?}");
+            }
+        }
+    }
+}
