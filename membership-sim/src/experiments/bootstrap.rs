@@ -6,6 +6,8 @@ mod phases;
 use std::ops::Range;
 use std::time::Duration;
 
+use membership_core::TableLimits;
+
 use self::disturbed::Variant;
 use self::phases::{Phase, counts, phase};
 use super::{WITHOUT_CHITCHAT, each, large, unique};
@@ -28,7 +30,7 @@ pub struct Bootstrap {
     #[command(flatten)]
     pub common: Common,
     /// The numbers of members: by default 100, 500, 1000 and 2000, with `--full` also 1500
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(2..=5000))]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(2..=10_000))]
     pub silos: Vec<u16>,
     /// The round-trip time of a table call, in milliseconds
     #[arg(long, value_delimiter = ',', default_values_t = [5, 20, 50], value_parser = clap::value_parser!(u64).range(1..=5000))]
@@ -44,6 +46,9 @@ pub struct Bootstrap {
     /// comparison; for systems with a table
     #[arg(long, value_enum, value_delimiter = ',')]
     pub variants: Vec<Variant>,
+    /// The largest number of rows in one commit, as the store takes it
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..=1000))]
+    pub batch: u16,
     /// Also print what happened by when, in steps of this many milliseconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=10_000))]
     pub phases: Option<u64>,
@@ -60,6 +65,8 @@ struct Piece {
     table: Option<u64>,
     ghosts: bool,
     seed: u64,
+    /// The largest number of rows in one commit.
+    batch: usize,
     /// The time between two phases.
     phases: Option<Duration>,
 }
@@ -125,6 +132,7 @@ impl Bootstrap {
                                 table,
                                 ghosts: false,
                                 seed,
+                                batch: usize::from(self.batch),
                                 phases: self.phases.map(Duration::from_millis),
                             });
                         }
@@ -135,6 +143,7 @@ impl Bootstrap {
                                 table,
                                 ghosts: true,
                                 seed,
+                                batch: usize::from(self.batch),
                                 phases: self.phases.map(Duration::from_millis),
                             });
                         }
@@ -309,7 +318,7 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
         bytes: false,
         ..make
     }
-    .build()?;
+    .build_with(|builder| builder.limits(limits(piece)))?;
     ours.supervised = false;
     if piece.ghosts {
         crate::arena::settled(&mut ours, piece.silos, Duration::from_secs(60))?;
@@ -342,6 +351,12 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
         table: Some(counts(&ours, &before)),
         phases,
     })
+}
+
+/// What the store takes: as many rows as all members have, and those that crashed before.
+fn limits(piece: &Piece) -> TableLimits {
+    let rows = (piece.silos * 2).max(10_000);
+    TableLimits::new(piece.batch, 64 << 10, 1 << 20, rows)
 }
 
 /// Starts all others ten seconds later.

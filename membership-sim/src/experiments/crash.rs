@@ -25,7 +25,7 @@ pub struct Crash {
     #[command(flatten)]
     pub common: Common,
     /// The number of members: by default 1000 for `crash`, 100 for `mass`
-    #[arg(long, value_parser = clap::value_parser!(u16).range(4..=2000))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(4..=10_000))]
     pub silos: Option<u16>,
     /// How many crash: by default one in a hundred for `crash`, half of them for `mass`
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]

@@ -51,6 +51,7 @@ impl Storeless {
             &self.systems
         };
         let bootstrap = Bootstrap {
+            batch: 100,
             common: self.common.clone(),
             silos: vec![silos],
             table: vec![20],
