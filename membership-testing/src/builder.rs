@@ -212,6 +212,7 @@ impl Builder {
             sizes: Sizes::default(),
             hostile: None,
             last_view: crate::describe::LastView::default(),
+            laggard: std::cell::Cell::default(),
             #[cfg(test)]
             planted_bug: None,
         };

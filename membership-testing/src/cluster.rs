@@ -1,6 +1,7 @@
 //! The simulation loop: processes one event after another in virtual time, and passes every fact to
 //! the checkers.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Cluster {
     pub(super) scratch: Vec<Effect>,
     pub(super) load: Option<Load>,
     pub(super) last_view: describe::LastView,
+    /// The number of the process that was found last not to publish the current table.
+    pub(super) laggard: Cell<usize>,
     /// Flapping links, by number.
     pub(super) flaps: BTreeMap<u64, Flap>,
     pub(super) flaps_so_far: u64,
