@@ -10,6 +10,7 @@ pub mod entry;
 pub mod gateway;
 pub mod ids;
 pub mod info;
+mod lineage;
 pub(crate) mod place;
 pub mod rows;
 pub mod settings;

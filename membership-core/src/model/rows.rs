@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::address::{MAX_SAFE_INTEGER, SiloAddress};
 use super::content_hash::ContentHash;
 use super::entry::MembershipEntry;
+use super::lineage::Lineage;
 use crate::encoding;
 
 /// One silo row as it is stored: its key, its bytes, and its decoded content. Cheap to clone.
@@ -136,6 +137,7 @@ pub struct Rows {
     silos: RedBlackTreeMapSync<SiloAddress, Row>,
     undecodable: RedBlackTreeMapSync<String, Row>,
     digest: u128,
+    lineage: Lineage,
 }
 
 impl Rows {
@@ -165,10 +167,23 @@ impl Rows {
     }
 
     /// The collision-resistant hash of the rows. Equal sets have equal hashes; each row is hashed
-    /// once in its life, and one call costs the hash of 32 bytes a row.
+    /// once in its life, and the first call for the rows of a version costs the hash of 32 bytes a
+    /// row.
     #[must_use]
     pub fn content_hash(&self) -> ContentHash {
-        ContentHash::of_rows(self.iter().map(Row::content_hash))
+        let make = || ContentHash::of_rows(self.iter().map(Row::content_hash));
+        self.lineage.hash(make)
+    }
+
+    /// These are all rows of a version: the next ones know what has changed since.
+    pub(crate) fn seal(&mut self) {
+        self.lineage.seal();
+    }
+
+    /// The silos whose rows may differ from those of an earlier version from which this one was made
+    /// here, by address; `None` = unknown.
+    pub(crate) fn changed_since(&self, earlier: &Self) -> Option<Vec<SiloAddress>> {
+        self.lineage.since(&earlier.lineage)
     }
 
     /// Inserts a row; it replaces the row with the same key.
@@ -182,11 +197,13 @@ impl Rows {
                 } else if !self.undecodable.is_empty() {
                     self.remove(row.key());
                 }
+                self.lineage.touch(silo);
                 self.digest = self.digest.wrapping_add(row.hash());
                 self.silos.insert_mut(silo, row);
             }
             None => {
                 self.remove(row.key());
+                self.lineage.forget();
                 self.digest = self.digest.wrapping_add(row.hash());
                 self.undecodable.insert_mut(row.key().to_owned(), row);
             }
@@ -199,9 +216,10 @@ impl Rows {
             return false;
         };
         self.digest = self.digest.wrapping_sub(hash);
-        if !self.undecodable.remove_mut(key)
-            && let Ok(silo) = key.parse()
-        {
+        if self.undecodable.remove_mut(key) {
+            self.lineage.forget();
+        } else if let Ok(silo) = key.parse() {
+            self.lineage.touch(silo);
             self.silos.remove_mut(&silo);
         }
         true
@@ -295,6 +313,9 @@ impl FromIterator<Row> for Rows {
 
 impl PartialEq for Rows {
     fn eq(&self, other: &Self) -> bool {
+        if self.lineage.is_same(&other.lineage) {
+            return true;
+        }
         self.digest == other.digest
             && self.len() == other.len()
             && self.iter().zip(other.iter()).all(|(a, b)| a == b)

@@ -24,7 +24,12 @@ pub struct Snapshot {
 impl Snapshot {
     /// Creates the snapshot of the version that the row and the token name.
     #[must_use]
-    pub fn new(token: VersionToken, version_row: impl Into<Arc<VersionRow>>, rows: Rows) -> Self {
+    pub fn new(
+        token: VersionToken,
+        version_row: impl Into<Arc<VersionRow>>,
+        mut rows: Rows,
+    ) -> Self {
+        rows.seal();
         Self {
             version_row: version_row.into(),
             token,
@@ -53,10 +58,18 @@ impl Snapshot {
     }
 
     /// The silos whose rows may differ from those of `known`, an earlier version of this table;
-    /// `None` when only a comparison of all rows can tell. The version row lists the changed keys
-    /// of its last commits, and the digests prove that nothing else changed.
+    /// `None` when only a comparison of all rows can tell. Either these rows were made from those here,
+    /// or the version row lists what has changed.
     #[must_use]
     pub(crate) fn changed_since(&self, known: &Self) -> Option<Vec<SiloAddress>> {
+        let made_here = self.rows.changed_since(&known.rows);
+        made_here.or_else(|| self.listed_since(known))
+    }
+
+    /// The same by the version row alone: it lists the changed keys of its last commits, and the digests
+    /// prove that nothing else changed.
+    #[must_use]
+    pub(crate) fn listed_since(&self, known: &Self) -> Option<Vec<SiloAddress>> {
         let leap = self.version().checked_sub(known.version())?;
         let since = self
             .version_row

@@ -126,6 +126,33 @@ impl VersionRow {
         }
     }
 
+    /// Whether both are the same as others may see them.
+    pub(crate) fn is_same_without_secret(&self, other: &Self) -> bool {
+        let Self {
+            table_id,
+            version,
+            recent,
+            row_count,
+            layout,
+            min_layout,
+            settings,
+            core,
+            deleting,
+            extra,
+        } = other;
+        std::ptr::eq(self, other)
+            || (self.table_id == *table_id
+                && self.version == *version
+                && self.recent == *recent
+                && self.row_count == *row_count
+                && self.layout == *layout
+                && self.min_layout == *min_layout
+                && self.settings == *settings
+                && self.core.without_secret() == core.without_secret()
+                && self.deleting == *deleting
+                && self.extra == *extra)
+    }
+
     /// The hash of the rows at this version. None if whoever made it did not know all rows.
     pub(crate) fn content_hash(&self) -> Option<ContentHash> {
         self.core.content_hash(self.version)

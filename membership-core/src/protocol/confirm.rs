@@ -90,7 +90,7 @@ impl Protocol {
         if shown.version() == base.version() {
             let known = &base.snapshot().version_row;
             let is_same = shown.token().same_commit(base.token())
-                && shown.row.without_secret() == known.without_secret();
+                && shown.row.is_same_without_secret(known);
             if !is_same {
                 return self.writer.want_all();
             }

@@ -231,7 +231,8 @@ impl Disseminator {
         if ctx.suspended || ctx.table_doubted() {
             return Call::Nothing;
         }
-        let resolved = match delta.resolve(Some(view.snapshot())) {
+        let known = ctx.views.as_ref().and_then(|views| views.rows_of(delta));
+        let resolved = match delta.resolve_with(Some(view.snapshot()), known) {
             Ok(snapshot) => snapshot,
             Err(crate::DeltaError::OtherVersion { .. }) => return Call::Ask,
             Err(_) => {

@@ -94,7 +94,7 @@ pub(crate) fn pass(
         if let Err(how) = checked {
             return Passage::Broken(how);
         }
-        if has_risen(known, &snapshot) {
+        if has_risen(known, &snapshot, snapshot.changed_since(known).as_deref()) {
             return Passage::Broken(Discontinuity::RolledBack);
         }
     }
@@ -112,7 +112,8 @@ pub(crate) fn pass(
         publish(ctx, view);
         return Passage::Adopted;
     } else if snapshot.version() > told.version() {
-        check_snapshot(told, &snapshot).is_ok() && !has_risen(told, &snapshot)
+        check_snapshot(told, &snapshot).is_ok()
+            && !has_risen(told, &snapshot, snapshot.changed_since(told).as_deref())
     } else if snapshot.version() < told.version()
         && newest_at.is_none_or(|sent| announced.may_follow(snapshot.version(), sent))
         && check_token(&snapshot.token, &told.version_row).is_ok()
@@ -174,14 +175,17 @@ pub(crate) fn hear(
     } else {
         check_token(&known.token, &snapshot.version_row)
     };
-    if checked.is_err() || leap == 0 || leap > MAX_LEAP || has_risen(known, &snapshot) {
+    if checked.is_err() || leap == 0 || leap > MAX_LEAP {
         return Hearing::NeedsRead;
     }
     let changed = snapshot.changed_since(known);
-    let concerns_me = changed
-        .as_ref()
-        .is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
-    if (concerns_me && ends_me(ctx, &snapshot)) || is_doubtful(known, &snapshot, witness) {
+    let changed = changed.as_deref();
+    if has_risen(known, &snapshot, changed) {
+        return Hearing::NeedsRead;
+    }
+    let concerns_me =
+        changed.is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
+    if (concerns_me && ends_me(ctx, &snapshot)) || is_doubtful(known, &snapshot, changed, witness) {
         if !ctx.passes_news_on() {
             return Hearing::NeedsRead;
         }
@@ -219,7 +223,7 @@ pub(crate) fn as_the_table_has_it(ctx: &Ctx, read: RowRead) -> Option<Snapshot> 
     let (view, _) = ctx.announced()?;
     let (told, row) = (view.snapshot(), read.version_row?);
     let is_told = read.token.same_commit(&told.token)
-        && row.without_secret() == told.version_row.without_secret()
+        && row.is_same_without_secret(&told.version_row)
         && row.content_hash() == Some(told.rows.content_hash());
     is_told.then(|| Snapshot::new(read.token, row, told.rows.clone()))
 }
@@ -229,14 +233,17 @@ pub(crate) fn as_the_table_has_it(ctx: &Ctx, read: RowRead) -> Option<Snapshot> 
 fn is_same(read: &Snapshot, announced: &Snapshot) -> bool {
     read.token.same_commit(&announced.token)
         && read.rows == announced.rows
-        && read.version_row.without_secret() == announced.version_row.without_secret()
+        && read
+            .version_row
+            .is_same_without_secret(&announced.version_row)
 }
 
-/// Whether a silo that `known` has as Dead is alive again.
-fn has_risen(known: &Snapshot, now: &Snapshot) -> bool {
+/// Whether a silo that `known` has as Dead is alive again. `changed` are the silos whose rows may differ;
+/// none: all.
+fn has_risen(known: &Snapshot, now: &Snapshot, changed: Option<&[SiloAddress]>) -> bool {
     let dead = |e: &MembershipEntry| e.status == SiloStatus::Dead;
     let is_back = |s: &SiloAddress| now.rows.get(s).is_some_and(|e| !dead(e));
-    match now.changed_since(known) {
+    match changed {
         Some(changed) => changed
             .iter()
             .any(|s| known.rows.get(s).is_some_and(dead) && is_back(s)),
@@ -245,8 +252,14 @@ fn has_risen(known: &Snapshot, now: &Snapshot) -> bool {
 }
 
 /// Whether a death in `now` needs a look at the table before it is published: one that the votes in
-/// its row do not justify, or one for another cause of a silo that has just answered.
-fn is_doubtful(known: &Snapshot, now: &Snapshot, witness: &Witness<'_>) -> bool {
+/// its row do not justify, or one for another cause of a silo that has just answered. `changed` are the
+/// silos whose rows may differ; none: all.
+fn is_doubtful(
+    known: &Snapshot,
+    now: &Snapshot,
+    changed: Option<&[SiloAddress]>,
+    witness: &Witness<'_>,
+) -> bool {
     let alive = |s: &SiloAddress| {
         known
             .rows
@@ -281,7 +294,7 @@ fn is_doubtful(known: &Snapshot, now: &Snapshot, witness: &Witness<'_>) -> bool 
             _ => (witness.heard)(silo),
         }
     };
-    match now.changed_since(known) {
+    match changed {
         Some(changed) => changed.iter().filter(|s| alive(s)).any(doubtful),
         None => known
             .rows

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::members::Lists;
-use crate::Snapshot;
+use crate::{Delta, Rows, Snapshot};
 
 /// How many versions are kept. A silo that is further behind keeps what it has.
 const MOST: usize = 64;
@@ -31,6 +31,9 @@ impl Interned {
         let mut versions = self.versions();
         if let Some(known) = versions.iter().rev().find(|v| v.is(&snapshot)) {
             snapshot.rows = known.snapshot.rows.clone();
+            if Arc::ptr_eq(&snapshot.version_row, &known.snapshot.version_row) {
+                return snapshot;
+            }
             if snapshot.version_row == known.snapshot.version_row {
                 snapshot.version_row = Arc::clone(&known.snapshot.version_row);
             }
@@ -44,6 +47,13 @@ impl Interned {
             lists: None,
         });
         snapshot
+    }
+
+    /// The rows of the version to which a delta leads, if somebody has it.
+    pub(crate) fn rows_of(&self, delta: &Delta) -> Option<Rows> {
+        let versions = self.versions();
+        let known = versions.iter().rev().find(|v| v.is_of(delta))?;
+        Some(known.snapshot.rows.clone())
     }
 
     /// The lists for these rows, if somebody has made them.
@@ -63,6 +73,12 @@ impl Interned {
 }
 
 impl Version {
+    fn is_of(&self, delta: &Delta) -> bool {
+        self.snapshot.version() == delta.to()
+            && self.snapshot.token.same_commit(&delta.token)
+            && self.snapshot.rows.digest() == delta.digest
+    }
+
     fn is(&self, snapshot: &Snapshot) -> bool {
         self.snapshot.version() == snapshot.version()
             && self.snapshot.token.same_commit(&snapshot.token)

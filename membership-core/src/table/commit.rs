@@ -334,11 +334,11 @@ impl CommitRequest {
     /// from the answer of the table.
     #[must_use]
     pub fn apply_to(&self, base: &Snapshot, token: VersionToken) -> Snapshot {
-        Snapshot {
-            version_row: std::sync::Arc::new(self.next_version_row(&base.version_row)),
+        Snapshot::new(
             token,
-            rows: self.rows_from(base),
-        }
+            self.next_version_row(&base.version_row),
+            self.rows_from(base),
+        )
     }
 
     fn rows_from(&self, base: &Snapshot) -> Rows {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ClusterView;
 use crate::model::version::{CommitRecord, RECENT_COMMITS};
-use crate::{ChangedKeys, Row, Snapshot, TableId, VersionRow, VersionToken};
+use crate::{ChangedKeys, Row, Rows, Snapshot, TableId, VersionRow, VersionToken};
 
 /// The changed and removed rows from one version to a later one; a whole snapshot when `from` is
 /// `None`.
@@ -104,18 +104,38 @@ impl Delta {
     }
 
     /// The delta from one version of a table to a later one, whatever its version row lists. The same
-    /// two give the same delta everywhere. Costs one look at each row.
+    /// two give the same delta everywhere. Costs one look at each row, if the later one was not made
+    /// from the earlier one here.
     #[must_use]
     pub(crate) fn between(from: &Snapshot, to: &Snapshot) -> Self {
-        let changed = |row: &&Row| {
-            let before = from.rows.by_key(row.key());
+        let is_new = |row: &&Row, before: Option<&Row>| {
             before.is_none_or(|b| !b.is_same(row) && b != *row)
         };
-        let mut rows: Vec<Row> = to.rows.iter().filter(changed).cloned().collect();
+        let (mut rows, mut removed): (Vec<Row>, Vec<String>) = match to.rows.changed_since(&from.rows)
+        {
+            Some(changed) => {
+                let pairs = changed.iter().map(|s| (from.rows.row(s), to.rows.row(s)));
+                let (mut rows, mut removed) = (Vec::new(), Vec::new());
+                for (before, now) in pairs {
+                    match (before, now) {
+                        (before, Some(now)) if is_new(&now, before) => rows.push(now.clone()),
+                        (Some(before), None) => removed.push(before.key().to_owned()),
+                        _ => {}
+                    }
+                }
+                (rows, removed)
+            }
+            None => {
+                let changed = |row: &&Row| is_new(row, from.rows.by_key(row.key()));
+                let gone = |row: &&Row| to.rows.by_key(row.key()).is_none();
+                let gone = from.rows.iter().filter(gone);
+                (
+                    to.rows.iter().filter(changed).cloned().collect(),
+                    gone.map(|row| row.key().to_owned()).collect(),
+                )
+            }
+        };
         rows.sort_by(|a, b| a.key().cmp(b.key()));
-        let gone = |row: &&Row| to.rows.by_key(row.key()).is_none();
-        let gone = from.rows.iter().filter(gone);
-        let mut removed: Vec<String> = gone.map(|row| row.key().to_owned()).collect();
         removed.sort();
         Self {
             from: Some(from.version()),
@@ -162,6 +182,15 @@ impl Delta {
     /// # Errors
     /// [`DeltaError`]; nothing is changed.
     pub fn resolve(&self, base: Option<&Snapshot>) -> Result<Snapshot, DeltaError> {
+        self.resolve_with(base, None)
+    }
+
+    /// The same; `result` are the rows to which it leads, if they are known.
+    pub(crate) fn resolve_with(
+        &self,
+        base: Option<&Snapshot>,
+        result: Option<Rows>,
+    ) -> Result<Snapshot, DeltaError> {
         if self.token.table_id() != self.version_row.table_id
             || self.token.version() != self.version_row.version
             || self.token.commit() != self.version_row.last_commit()
@@ -169,7 +198,7 @@ impl Delta {
             return Err(DeltaError::TokenMismatch);
         }
         let mut rows = match (self.from, base) {
-            (None, _) => crate::Rows::new(),
+            (None, _) => Rows::new(),
             (Some(from), None) => return Err(DeltaError::OtherVersion { from, at: 0 }),
             (Some(_), Some(base)) if base.table_id() != self.table_id() => {
                 return Err(DeltaError::OtherTable);
@@ -182,6 +211,10 @@ impl Delta {
             }
             (Some(_), Some(base)) => base.rows.clone(),
         };
+        if let Some(result) = result.filter(|rows| rows.digest() == self.digest) {
+            let (token, version_row) = (self.token.clone(), self.version_row.clone());
+            return Ok(Snapshot::new(token, version_row, result));
+        }
         for key in &self.removed {
             rows.remove(key);
         }
