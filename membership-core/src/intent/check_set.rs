@@ -2,6 +2,9 @@
 //! probe rings, the oldest Active ones, some of each zone and of each subnet in it, and a sample. The set follows from the
 //! rows, so that whoever applies an activation can verify it, and it hardly moves as silos become
 //! Active: it is drawn from the Joining silos, too. Invariant P9.
+//!
+//! [`Checks`] follows the rows from one version to the next: it costs one look at each row that has
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +13,7 @@ use crate::model::place::{on_ring, place};
 use crate::{MembershipEntry, Rows, SiloAddress, SiloStatus};
 
 /// Rings on which both neighbours are checked.
-const RINGS: u64 = 10;
+const RINGS: usize = 10;
 /// How many of the oldest Active silos are checked.
 const OLDEST: usize = 3;
 /// How many silos are drawn from all.
@@ -25,57 +28,197 @@ const OF_SUBNETS: usize = 128;
 /// because there are at most `limit`.
 #[must_use]
 pub fn check_set(rows: &Rows, silo: &SiloAddress, limit: usize) -> Option<BTreeSet<SiloAddress>> {
-    let counts = |e: &&MembershipEntry| {
-        matches!(e.status, SiloStatus::Active | SiloStatus::Joining)
-            && !e.address.same_endpoint(silo)
-    };
     if rows.len() <= limit {
         return None;
     }
-    let all: Vec<&MembershipEntry> = rows.entries().filter(counts).collect();
-    if all.len() <= limit {
-        return None;
+    Checks::of(rows, silo).set(limit)
+}
+
+/// A silo with a number by which it is chosen: the smallest are. Those of equal numbers are chosen by
+/// address.
+type Drawn = (u64, SiloAddress);
+
+/// The first few of what was drawn.
+#[derive(Clone, Debug, Default)]
+struct First(Vec<Drawn>);
+
+impl First {
+    fn add(&mut self, drawn: Drawn, most: usize) {
+        if self.0.len() == most && self.0.last().is_some_and(|last| *last <= drawn) {
+            return;
+        }
+        let at = self.0.partition_point(|other| *other < drawn);
+        self.0.insert(at, drawn);
+        self.0.truncate(most);
     }
-    let mine = place(silo);
-    let places: Vec<u64> = all.iter().map(|e| place(&e.address)).collect();
-    let mut set = BTreeSet::new();
-    for ring in 0..RINGS {
-        let start = on_ring(mine, ring);
-        let distance = |i: &usize| on_ring(places[*i], ring).wrapping_sub(start);
-        set.extend((0..all.len()).min_by_key(distance));
-        set.extend((0..all.len()).max_by_key(distance));
+
+    fn has(&self, silo: &SiloAddress) -> bool {
+        self.0.iter().any(|(_, s)| s == silo)
     }
-    let mut drawn: Vec<(u64, usize)> = places
-        .iter()
-        .enumerate()
-        .map(|(i, place)| (on_ring(*place, mine | 1), i))
-        .collect();
-    drawn.sort_unstable();
-    set.extend(drawn.iter().take(SAMPLE).map(|(_, i)| *i));
-    let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut subnets: BTreeMap<(&str, u64), usize> = BTreeMap::new();
-    let mut of_subnets = 0;
-    for (_, i) in &drawn {
-        let zone = all[*i].info.zone.as_str();
-        let of_the_zone = zones.entry(zone).or_default();
-        *of_the_zone += 1;
-        let of_the_subnet = subnets.entry((zone, subnet(&all[*i].address))).or_default();
-        *of_the_subnet += 1;
-        let is_of_a_subnet = *of_the_subnet <= OF_A_ZONE && of_subnets < OF_SUBNETS;
-        of_subnets += usize::from(is_of_a_subnet);
-        if *of_the_zone <= OF_A_ZONE || is_of_a_subnet {
-            set.insert(*i);
+}
+
+/// What was drawn from one zone.
+#[derive(Clone, Debug, Default)]
+struct Zone {
+    first: First,
+    subnets: BTreeMap<u64, First>,
+}
+
+/// The check set of one silo, as of one version of the rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Checks {
+    silo: SiloAddress,
+    /// Its place.
+    mine: u64,
+    rows: Rows,
+    /// How many are Active or Joining, besides those at its own endpoint.
+    count: usize,
+    /// On each ring, the next one after it and the last one before it, with their distances after it.
+    near: [Option<(Drawn, Drawn)>; RINGS],
+    sample: First,
+    zones: BTreeMap<String, Zone>,
+    /// By the version at which they became Active.
+    oldest: First,
+}
+
+impl Checks {
+    pub(crate) fn of(rows: &Rows, silo: &SiloAddress) -> Self {
+        let mut checks = Self {
+            silo: *silo,
+            mine: place(silo),
+            rows: rows.clone(),
+            count: 0,
+            near: [None; RINGS],
+            sample: First::default(),
+            zones: BTreeMap::new(),
+            oldest: First::default(),
+        };
+        for entry in rows.entries() {
+            if checks.counts(entry) {
+                checks.add(entry);
+            }
+        }
+        checks
+    }
+
+    /// Follows the rows to another version.
+    pub(crate) fn follow(&mut self, rows: &Rows) {
+        let followed = rows
+            .changed_since(&self.rows)
+            .is_some_and(|changed| changed.iter().all(|silo| self.follow_one(silo, rows)));
+        if followed {
+            self.rows = rows.clone();
+        } else {
+            *self = Self::of(rows, &self.silo);
         }
     }
-    let mut active: Vec<(u64, usize)> = all
-        .iter()
-        .enumerate()
-        .filter(|(_, e)| e.status == SiloStatus::Active)
-        .map(|(i, e)| (e.active_since.unwrap_or(u64::MAX), i))
-        .collect();
-    active.sort_unstable();
-    set.extend(active.iter().take(OLDEST).map(|(_, i)| *i));
-    Some(set.into_iter().map(|i| all[i].address).collect())
+
+    /// Follows one row. Returns false if others may take its place now.
+    fn follow_one(&mut self, silo: &SiloAddress, rows: &Rows) -> bool {
+        let before = self.rows.get(silo).filter(|e| self.counts(e)).cloned();
+        let now = rows.get(silo).filter(|e| self.counts(e));
+        match (before, now) {
+            (None, None) => true,
+            (None, Some(now)) => {
+                self.add(now);
+                true
+            }
+            (Some(_), None) => {
+                self.count = self.count.saturating_sub(1);
+                !self.has(silo)
+            }
+            (Some(before), Some(now)) => {
+                let age = |e: &MembershipEntry| (e.status, e.active_since);
+                if age(&before) != age(now) {
+                    if self.oldest.has(silo) {
+                        return false;
+                    }
+                    self.age(now);
+                }
+                before.info.zone == now.info.zone
+            }
+        }
+    }
+
+    fn counts(&self, entry: &MembershipEntry) -> bool {
+        matches!(entry.status, SiloStatus::Active | SiloStatus::Joining)
+            && !entry.address.same_endpoint(&self.silo)
+    }
+
+    fn has(&self, silo: &SiloAddress) -> bool {
+        let is_near = |(next, last): &(Drawn, Drawn)| next.1 == *silo || last.1 == *silo;
+        self.near.iter().flatten().any(is_near)
+            || self.sample.has(silo)
+            || self.oldest.has(silo)
+            || self.zones.values().any(|zone| {
+                let subnet = zone.subnets.get(&subnet(silo));
+                zone.first.has(silo) || subnet.is_some_and(|first| first.has(silo))
+            })
+    }
+
+    fn add(&mut self, entry: &MembershipEntry) {
+        let silo = entry.address;
+        let its = place(&silo);
+        self.count += 1;
+        for (ring, near) in (0..).zip(&mut self.near) {
+            let distance = on_ring(its, ring).wrapping_sub(on_ring(self.mine, ring));
+            let drawn = (distance, silo);
+            match near {
+                Some((next, last)) => {
+                    if drawn < *next {
+                        *next = drawn;
+                    }
+                    if drawn > *last {
+                        *last = drawn;
+                    }
+                }
+                None => *near = Some((drawn, drawn)),
+            }
+        }
+        let drawn = (on_ring(its, self.mine | 1), silo);
+        self.sample.add(drawn, SAMPLE);
+        let zone = entry.info.zone.as_str();
+        if !self.zones.contains_key(zone) {
+            self.zones.insert(zone.to_owned(), Zone::default());
+        }
+        if let Some(zone) = self.zones.get_mut(zone) {
+            zone.first.add(drawn, OF_A_ZONE);
+            let subnet = zone.subnets.entry(subnet(&silo)).or_default();
+            subnet.add(drawn, OF_A_ZONE);
+        }
+        self.age(entry);
+    }
+
+    fn age(&mut self, entry: &MembershipEntry) {
+        if entry.status == SiloStatus::Active {
+            let since = entry.active_since.unwrap_or(u64::MAX);
+            self.oldest.add((since, entry.address), OLDEST);
+        }
+    }
+
+    /// The set; `None` = everybody, because there are at most `limit`.
+    pub(crate) fn set(&self, limit: usize) -> Option<BTreeSet<SiloAddress>> {
+        if self.count <= limit {
+            return None;
+        }
+        let zones = self.zones.values();
+        let subnets = zones.clone().flat_map(|zone| zone.subnets.values());
+        let mut of_subnets: Vec<&Drawn> = subnets.flat_map(|first| &first.0).collect();
+        of_subnets.sort_unstable();
+        let mut set: BTreeSet<SiloAddress> = self
+            .near
+            .iter()
+            .flatten()
+            .flat_map(|(next, last)| [next.1, last.1])
+            .collect();
+        let drawn = zones
+            .flat_map(|zone| &zone.first.0)
+            .chain(of_subnets.into_iter().take(OF_SUBNETS))
+            .chain(&self.sample.0)
+            .chain(&self.oldest.0);
+        set.extend(drawn.map(|(_, silo)| *silo));
+        Some(set)
+    }
 }
 
 /// The subnet of a silo: the first 24 bits of an IPv4 address, the first 64 of an IPv6 address.
@@ -89,6 +232,9 @@ fn subnet(silo: &SiloAddress) -> u64 {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use rand_core::{Rng as _, SeedableRng as _};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
     use crate::{InstanceId, Row, WallTime};
 
@@ -190,5 +336,46 @@ mod tests {
             };
             assert!((0..3).all(|z| zone(z) >= OF_A_ZONE));
         }
+    }
+
+    #[test]
+    fn following_the_rows_gives_the_set_of_the_last_ones() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+        let mut below = move |n: u32| u32::try_from(rng.next_u64() % u64::from(n)).unwrap();
+        let silo = entry(2_000, false).address;
+        let mut rows = rows(40, 40);
+        rows.seal();
+        let mut checks = Checks::of(&rows, &silo);
+        let mut anew = 0;
+        for step in 0..600_u32 {
+            for _ in 0..below(4) {
+                let n = 1 + below(600);
+                let old = rows.get(&entry(n, false).address).cloned();
+                match (old, below(40)) {
+                    (Some(old), 0) => drop(rows.remove(&old.address.row_key())),
+                    (old, kind) => {
+                        let mut new = old.unwrap_or_else(|| entry(n, false));
+                        if kind == 1 {
+                            new.info.zone = format!("z{}", below(5));
+                        } else if kind == 2 {
+                            new.status = SiloStatus::Dead;
+                        } else if kind > 20 && new.status == SiloStatus::Joining {
+                            new.status = SiloStatus::Active;
+                            new.active_since = Some(u64::from(step));
+                        }
+                        rows.insert(Row::encode(new));
+                    }
+                }
+            }
+            rows.seal();
+            let known = rows.changed_since(&checks.rows).is_some();
+            anew += usize::from(!known);
+            checks.follow(&rows);
+            let fresh = Checks::of(&rows, &silo);
+            assert_eq!(checks.set(64), fresh.set(64), "step {step}");
+            assert_eq!(checks.count, fresh.count, "step {step}");
+        }
+        assert_eq!(anew, 0);
+        assert!(checks.count > 200, "{}", checks.count);
     }
 }

@@ -133,18 +133,25 @@ pub(super) fn become_active(
         met: contacted.iter().copied().collect(),
         set: limit.and_then(|limit| check_set(&working.after().rows, &silo, limit)),
     };
-    let missing: Vec<SiloAddress> = working
-        .after()
-        .rows
-        .entries()
-        .filter(|e| e.status == SiloStatus::Active && !e.address.same_endpoint(&silo))
-        .map(|e| e.address)
-        .filter(|other| {
-            !working.activated().contains_key(other)
-                && !context.stale.contains(other)
-                && contacted.lacks(other)
-        })
-        .collect();
+    let rows = &working.after().rows;
+    let is_missing = |e: &&MembershipEntry| {
+        e.status == SiloStatus::Active
+            && !e.address.same_endpoint(&silo)
+            && !working.activated().contains_key(&e.address)
+            && !context.stale.contains(&e.address)
+            && contacted.lacks(&e.address)
+    };
+    let missing: Vec<SiloAddress> = match &contacted.set {
+        Some(set) => {
+            let all = set.iter().filter_map(|other| rows.get(other));
+            all.filter(is_missing).map(|e| e.address).collect()
+        }
+        None => rows
+            .entries()
+            .filter(is_missing)
+            .map(|e| e.address)
+            .collect(),
+    };
     if !missing.is_empty() {
         return refuse(Refusal::NotContacted(missing));
     }

@@ -10,6 +10,7 @@ mod working;
 
 pub use apply::{Applied, Observed, apply};
 #[doc(hidden)]
+pub(crate) use check_set::Checks;
 pub use check_set::check_set;
 pub use retention::defunct;
 pub(crate) use retention::oldest_first;

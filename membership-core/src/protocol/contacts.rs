@@ -10,7 +10,7 @@ use super::message::Message;
 use super::prober::Prober;
 use super::roll_call::refusal;
 use super::unreached::Unreached;
-use crate::intent::check_set;
+use crate::intent::Checks;
 use crate::{ClusterView, Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A silo that does not answer and whose heartbeat is older than this by this silo's clock need not
@@ -45,6 +45,8 @@ pub(crate) struct Contacts {
     /// The missing silo that was found last. While it is missing, no other silo is checked.
     missing: Option<SiloAddress>,
     frame: Option<Frame>,
+    /// The check set, which follows the view.
+    checks: Option<Checks>,
 }
 
 /// Whom this silo must reach, by one version.
@@ -79,6 +81,7 @@ impl Contacts {
         self.all.clear();
         self.missing = None;
         self.frame = None;
+        self.checks = None;
     }
 
     /// Handles the answer to a probe. Returns true when the probe was one of a contact.
@@ -167,7 +170,12 @@ impl Contacts {
         if self.frame.as_ref().is_some_and(|f| !is_old(f)) {
             return false;
         }
-        let set = check_set(&view.snapshot().rows, &ctx.me, limit);
+        let rows = &view.snapshot().rows;
+        match &mut self.checks {
+            Some(checks) => checks.follow(rows),
+            None => self.checks = Some(Checks::of(rows, &ctx.me)),
+        }
+        let set = self.checks.as_ref().and_then(|checks| checks.set(limit));
         let active = scribe.then(|| match &set {
             Some(set) => {
                 let is = |s: &&SiloAddress| view.status(s) == Some(SiloStatus::Active);

@@ -88,7 +88,7 @@ pub(crate) fn begin(ctx: &mut Ctx, delta: Delta) {
     let (alive, places) = (&ctx.members.alive, &ctx.members.places);
     let mut neighbours = rings::watchers(&ctx.me, alive, places, Rings { silos, one });
     neighbours.extend(rings::successors(&ctx.me, alive, silos));
-    neighbours.extend(&ctx.members.joining);
+    neighbours.extend(ctx.members.joining.iter());
     neighbours.remove(&ctx.me);
     for silo in neighbours {
         ctx.send_to(silo, body.clone());

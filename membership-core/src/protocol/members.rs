@@ -10,6 +10,10 @@ use crate::{
     InstanceId, MembershipEntry, MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime,
 };
 
+/// Of so many changes at once, and more than one in as many silos, the lists are made anew: an insertion
+/// moves half a list.
+const MANY: usize = 32;
+
 /// When a vote was seen to appear: the time of the vote, and this silo's clock. The clock is none
 /// when this silo was not reading the table shortly before: the vote may then have any age.
 type Sighting = (WallTime, Option<MonoTime>);
@@ -26,14 +30,14 @@ pub(crate) struct Lists {
     /// Their instance ids, in the same order.
     pub(crate) instances: Vec<InstanceId>,
     /// Joining silos, by address.
-    pub(crate) joining: Vec<SiloAddress>,
+    pub(crate) joining: Arc<Vec<SiloAddress>>,
     /// Silos that are not Dead and have votes against them.
     pub(crate) accused: Vec<SiloAddress>,
 }
 
 impl Lists {
     fn of(rows: &Rows) -> Self {
-        let mut lists = Self::default();
+        let (mut lists, mut joining) = (Self::default(), Vec::new());
         for entry in rows.entries().filter(|e| e.status != SiloStatus::Dead) {
             let silo = entry.address;
             lists.alive.push(silo);
@@ -41,13 +45,14 @@ impl Lists {
             lists.instances.push(entry.instance_id);
             match entry.status {
                 SiloStatus::Active => lists.active.push(silo),
-                SiloStatus::Joining => lists.joining.push(silo),
+                SiloStatus::Joining => joining.push(silo),
                 _ => {}
             }
             if !entry.suspicions.is_empty() {
                 lists.accused.push(silo);
             }
         }
+        lists.joining = Arc::new(joining);
         lists
     }
 
@@ -69,7 +74,10 @@ impl Lists {
             (Err(_), None) => {}
         }
         set(&mut self.active, silo, is(SiloStatus::Active));
-        set(&mut self.joining, silo, is(SiloStatus::Joining));
+        let joins = is(SiloStatus::Joining);
+        if self.joining.binary_search(&silo).is_ok() != joins {
+            set(Arc::make_mut(&mut self.joining), silo, joins);
+        }
         let is_accused = entry.is_some_and(|e| !e.suspicions.is_empty());
         set(&mut self.accused, silo, is_accused);
     }
@@ -141,6 +149,8 @@ impl Members {
         }
         if let Some(lists) = lists {
             self.lists = lists;
+        } else if changed.len() > MANY && changed.len() > self.lists.alive.len() / MANY {
+            self.lists = Arc::new(Lists::of(rows));
         } else if !changed.is_empty() {
             let lists = Arc::make_mut(&mut self.lists);
             for silo in changed {

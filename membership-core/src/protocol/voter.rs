@@ -2,6 +2,8 @@
 //! them, and holds back each vote that a rule forbids.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::Ctx;
 use super::prober::{Prober, Suspect};
@@ -19,10 +21,89 @@ pub(crate) struct Voter {
     voted: BTreeMap<SiloAddress, MonoTime>,
     /// Challenges of the last roll calls, and when each ended.
     challenges: BTreeMap<SiloAddress, (MonoTime, Vec<Suspicion>)>,
-    /// Since when this silo sees each silo Joining.
-    joining: BTreeMap<SiloAddress, MonoTime>,
+    joining: Joining,
+}
+
+/// How many times may be kept that are none of a Joining silo any more.
+const SPARE: usize = 256;
+
+/// Since when this silo sees each silo Joining. The list is that of the view.
+#[derive(Debug, Default)]
+struct Joining {
+    silos: Arc<Vec<SiloAddress>>,
+    /// Of each of them, which of the times it is: as many join at once, there are few.
+    since: Vec<u32>,
+    times: Vec<MonoTime>,
     /// The earliest of these times: nothing is checked until it is old enough.
-    joining_since: Option<MonoTime>,
+    first: Option<MonoTime>,
+}
+
+impl Joining {
+    /// Follows the list of the view at this time.
+    fn follow(&mut self, silos: &Arc<Vec<SiloAddress>>, now: MonoTime) {
+        if Arc::ptr_eq(&self.silos, silos) {
+            return;
+        }
+        let this = self.index(now);
+        let mut before = self.silos.iter().zip(&self.since).peekable();
+        let mut since = Vec::with_capacity(silos.len());
+        for silo in silos.iter() {
+            while before.next_if(|(s, _)| *s < silo).is_some() {}
+            let known = before.next_if(|(s, _)| *s == silo);
+            since.push(known.map_or(this, |(_, at)| *at));
+        }
+        (self.silos, self.since) = (silos.clone(), since);
+        if self.times.len() > 2 * self.since.len() + SPARE {
+            self.drop_unused();
+        }
+        self.find_first();
+    }
+
+    fn drop_unused(&mut self) {
+        let mut used = self.since.clone();
+        used.sort_unstable();
+        used.dedup();
+        for at in &mut self.since {
+            let new = used.partition_point(|other| other < at);
+            *at = u32::try_from(new).unwrap_or(u32::MAX);
+        }
+        self.times = used.into_iter().map(|at| self.time(at)).collect();
+    }
+
+    /// Everybody is seen since this time.
+    fn reset(&mut self, now: MonoTime) {
+        self.times = vec![now];
+        self.since.fill(0);
+        self.find_first();
+    }
+
+    fn index(&mut self, now: MonoTime) -> u32 {
+        if self.silos.is_empty() {
+            self.times.clear();
+        }
+        if self.times.last() != Some(&now) {
+            self.times.push(now);
+        }
+        u32::try_from(self.times.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn time(&self, at: u32) -> MonoTime {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        self.times.get(at).copied().unwrap_or_default()
+    }
+
+    fn find_first(&mut self) {
+        // The times rise.
+        self.first = self.since.iter().min().map(|at| self.time(*at));
+    }
+
+    /// Those that have been seen for so long.
+    fn for_long(&self, now: MonoTime, limit: Duration) -> impl Iterator<Item = SiloAddress> {
+        let any = self.first.is_some_and(|first| now.since(first) >= limit);
+        let all = self.silos.iter().zip(&self.since).take_while(move |_| any);
+        let long = all.filter(move |(_, at)| now.since(self.time(**at)) >= limit);
+        long.map(|(silo, _)| *silo)
+    }
 }
 
 /// The inputs of the voter.
@@ -61,20 +142,11 @@ impl Voter {
     pub(crate) fn reset(&mut self, now: MonoTime) {
         self.verdicts.clear();
         self.challenges.clear();
-        for since in self.joining.values_mut() {
-            *since = now;
-        }
-        self.joining_since = self.joining.values().min().copied();
+        self.joining.reset(now);
     }
 
     pub(crate) fn on_view(&mut self, ctx: &Ctx) {
-        let now = ctx.mono();
-        let joining = &ctx.members.joining;
-        self.joining.retain(|s, _| joining.binary_search(s).is_ok());
-        for silo in joining.iter().filter(|s| **s != ctx.me) {
-            self.joining.entry(*silo).or_insert(now);
-        }
-        self.joining_since = self.joining.values().min().copied();
+        self.joining.follow(&ctx.members.joining, ctx.mono());
         let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
         self.verdicts.retain(|s, _| alive(s));
         self.challenges.retain(|s, _| alive(s));
@@ -126,14 +198,9 @@ impl Voter {
 
     /// Silos that have been Joining for too long.
     fn stuck(&self, ctx: &Ctx) -> impl Iterator<Item = SiloAddress> {
-        let (now, limit) = (ctx.mono(), ctx.settings().max_join_attempt_time);
-        let any = self
-            .joining_since
-            .is_some_and(|first| now.since(first) >= limit);
-        self.joining
-            .iter()
-            .filter(move |(_, since)| any && now.since(**since) >= limit)
-            .map(|(silo, _)| *silo)
+        let (now, limit, me) = (ctx.mono(), ctx.settings().max_join_attempt_time, ctx.me);
+        let stuck = self.joining.for_long(now, limit);
+        stuck.filter(move |silo| *silo != me)
     }
 
     /// All silos that this silo suspects now, and may ask about. A silo that hears nobody asks as
