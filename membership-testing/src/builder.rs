@@ -211,7 +211,7 @@ impl Builder {
             count_bytes: self.count_bytes,
             sizes: Sizes::default(),
             hostile: None,
-            last_view: crate::describe::LastView::default(),
+            last_views: crate::describe::LastViews::default(),
             laggard: std::cell::Cell::default(),
             #[cfg(test)]
             planted_bug: None,

@@ -58,7 +58,7 @@ pub struct Cluster {
     pub(super) factory: MachineFactory,
     pub(super) scratch: Vec<Effect>,
     pub(super) load: Option<Load>,
-    pub(super) last_view: describe::LastView,
+    pub(super) last_views: describe::LastViews,
     /// The number of the process that was found last not to publish the current table.
     pub(super) laggard: Cell<usize>,
     /// Flapping links, by number.

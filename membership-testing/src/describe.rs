@@ -1,6 +1,6 @@
 //! Effects as lines of text, for the trace. Frequent and routine effects have no line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
@@ -12,18 +12,26 @@ use membership_core::{
     ClusterView, CommitRequest, MembershipEntry, RowChange, SiloAddress, SiloStatus, TableId,
 };
 
-/// The view that was described last, by version and digest, with its text: in a large cluster
-/// thousands of silos publish the same view.
-#[derive(Debug, Default)]
-pub(super) struct LastView(Option<((TableId, u64, u128), String)>);
+/// How many views keep their texts.
+const KEPT: usize = 16;
 
-impl LastView {
+/// The views that were described last, by version and digest, with their texts: in a large cluster
+/// thousands of silos publish the same views.
+#[derive(Debug, Default)]
+pub(super) struct LastViews(VecDeque<((TableId, u64, u128), String)>);
+
+impl LastViews {
     fn view(&mut self, v: &ClusterView, truth: &GroundTruth) -> &str {
         let which = (v.table_id(), v.version(), v.digest());
-        if self.0.as_ref().is_none_or(|(last, _)| *last != which) {
-            self.0 = None;
-        }
-        &self.0.get_or_insert_with(|| (which, view(v, truth))).1
+        let known = self.0.iter().position(|(last, _)| *last == which);
+        let at = known.unwrap_or_else(|| {
+            if self.0.len() >= KEPT {
+                self.0.pop_front();
+            }
+            self.0.push_back((which, view(v, truth)));
+            self.0.len() - 1
+        });
+        self.0.get(at).map_or("", |(_, text)| text)
     }
 }
 
@@ -32,7 +40,7 @@ pub(super) fn effect(
     effect: &Effect,
     verbose: bool,
     truth: &GroundTruth,
-    last_view: &mut LastView,
+    last_views: &mut LastViews,
 ) -> Option<String> {
     match effect {
         Effect::Send { to, body, .. } if verbose || is_rare(body) => {
@@ -40,7 +48,7 @@ pub(super) fn effect(
         }
         Effect::Initialize { .. } => Some("initializes the table".to_owned()),
         Effect::Commit { request, .. } => Some(format!("commits {}", commit(request, truth))),
-        Effect::Publish(v) => Some(format!("publishes {}", last_view.view(v, truth))),
+        Effect::Publish(v) => Some(format!("publishes {}", last_views.view(v, truth))),
         Effect::Tell(notice) => notice_text(notice, verbose, truth),
         Effect::Observe(o) if verbose => observation_text(o, truth),
         Effect::Stop(end) => Some(format!("stops: {}", termination(end, truth))),

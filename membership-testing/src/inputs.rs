@@ -163,7 +163,7 @@ impl Cluster {
             &effect,
             self.trace.wants_everything(),
             &self.truth,
-            &mut self.last_view,
+            &mut self.last_views,
         ) {
             self.note(id, text);
         }

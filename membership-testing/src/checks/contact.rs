@@ -1,5 +1,6 @@
 //! P9: a silo becomes Active only after contact with all Active silos.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, ProcessId};
 use membership_core::intent::check_set;
 use membership_core::protocol::Message;
-use membership_core::{SiloAddress, SiloStatus, Snapshot};
+use membership_core::{MembershipEntry, SiloAddress, SiloStatus, Snapshot};
 
 /// The joiner may skip a silo whose row is this far behind its clock, if the silo does not answer.
 const FAR_BEHIND: Duration = Duration::from_secs(15 * 60);
@@ -73,23 +74,30 @@ impl Contact {
         };
         let limit = truth.full_check_limit;
         let set = limit.and_then(|limit| check_set(&before.rows, &joiner, limit));
-        let lost = !active(before).any(|e| truth.certainly_writes(&e.address, decided));
-        let others = active(before).map(|e| e.address).filter(|a| {
-            after
-                .rows
-                .get(a)
-                .is_some_and(|e| e.status == SiloStatus::Active)
-        });
-        for other in others
-            .chain(together.iter().copied())
-            .filter(|o| *o != joiner)
-        {
+        let writes = |e: &MembershipEntry| truth.certainly_writes(&e.address, decided);
+        let lost = LazyCell::new(|| !active(before).any(writes));
+        let is_active = |at: &Snapshot, silo: &SiloAddress| {
+            let entry = at.rows.get(silo);
+            entry.is_some_and(|e| e.status == SiloStatus::Active)
+        };
+        let were_active: Vec<SiloAddress> = match &set {
+            Some(set) => set
+                .iter()
+                .filter(|s| is_active(before, s))
+                .copied()
+                .collect(),
+            None => active(before).map(|e| e.address).collect(),
+        };
+        let others = were_active.into_iter();
+        let others = others.filter(|silo| is_active(after, silo));
+        let is_checked = |silo: &SiloAddress| set.as_ref().is_none_or(|set| set.contains(silo));
+        let together = together.iter().copied().filter(is_checked);
+        for other in others.chain(together).filter(|o| *o != joiner) {
             let Some(they) = truth.owners.get(&other) else {
                 continue;
             };
             // The Active silos that nobody heard and that wrote nothing after they were challenged.
-            let is_checked = set.as_ref().is_none_or(|set| set.contains(&other));
-            let gone = !is_checked || lost && truth.is_challenged(&other, decided);
+            let gone = truth.is_challenged(&other, decided) && *lost;
             if gone || !self.must_meet(&other, &joiner, decided, truth) {
                 continue;
             }
