@@ -62,6 +62,9 @@ pub struct ProtocolVariant {
     /// With a scribe: above how many silos a commit is passed on over the probe rings; its author sends it
     /// to its neighbours alone. `None`: its author always sends it to everybody.
     pub flood_above: Option<usize>,
+    /// With a scribe: how much rarer the looks at the version row alone become with each row that a silo
+    /// knows, where messages cause them. `None`: as much as the reads of all rows.
+    pub look_per_row: Option<Duration>,
     /// With a scribe: how many of its last views a silo keeps; at least 1.
     pub kept_views: usize,
     /// With a scribe: the size of the rows in one message to a newcomer, in bytes. At least one row is
@@ -81,6 +84,7 @@ impl ProtocolVariant {
         scribe: false,
         full_check_limit: None,
         flood_above: None,
+        look_per_row: None,
         kept_views: 8,
         part_bytes: 3_000,
     };

@@ -142,6 +142,8 @@ impl System {
                     scribe: true,
                     full_check_limit: Some(256),
                     flood_above: Some(24),
+                    // The table then serves at most 10,000 such looks a second.
+                    look_per_row: Some(Duration::from_micros(100)),
                     ..ProtocolVariant::STANDARD
                 };
                 Some((config, variant))

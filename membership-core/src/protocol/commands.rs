@@ -45,7 +45,9 @@ impl Protocol {
     fn hint_period(&self) -> Duration {
         let rows = self.ctx.base.as_ref().map_or(0, ClusterView::len);
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
-        let period = HINT_PERIOD + TIME_PER_ROW.saturating_mul(rows);
+        let looks = self.ctx.variant.look_per_row;
+        let per_row = looks.filter(|_| self.row_is_enough());
+        let period = HINT_PERIOD + per_row.unwrap_or(TIME_PER_ROW).saturating_mul(rows);
         period.min(self.ctx.config.table_refresh_period)
     }
 

@@ -59,7 +59,8 @@ impl Protocol {
         }
     }
 
-    fn row_is_enough(&self) -> bool {
+    /// Whether a look at the table begins with its version row alone.
+    pub(super) fn row_is_enough(&self) -> bool {
         let ctx = &self.ctx;
         ctx.variant.scribe
             && ctx.base.is_some()
