@@ -65,6 +65,12 @@ pub struct ProtocolVariant {
     /// With a scribe: how much rarer the looks at the version row alone become with each row that a silo
     /// knows, where messages cause them. `None`: as much as the reads of all rows.
     pub look_per_row: Option<Duration>,
+    /// With a scribe: a newcomer that waits for its row takes the rows that the table has shown it, also if
+    /// the table has moved on since. Otherwise it tries a few times to catch up, and then reads all rows.
+    pub takes_older: bool,
+    /// With a scribe: how many changes of others may wait at the silo that writes them; more are sent
+    /// elsewhere.
+    pub most_waiting: usize,
     /// With a scribe: how many of its last views a silo keeps; at least 1.
     pub kept_views: usize,
     /// With a scribe: the size of the rows in one message to a newcomer, in bytes. At least one row is
@@ -85,6 +91,8 @@ impl ProtocolVariant {
         full_check_limit: None,
         flood_above: None,
         look_per_row: None,
+        takes_older: false,
+        most_waiting: 4096,
         kept_views: 8,
         part_bytes: 3_000,
     };

@@ -144,6 +144,8 @@ impl System {
                     flood_above: Some(24),
                     // The table then serves at most 10,000 such looks a second.
                     look_per_row: Some(Duration::from_micros(100)),
+                    takes_older: true,
+                    most_waiting: 16_384,
                     ..ProtocolVariant::STANDARD
                 };
                 Some((config, variant))

@@ -303,7 +303,7 @@ impl Protocol {
     }
 
     fn fetches(&mut self, next: Next) {
-        if matches!(next, Next::Read | Next::Take(_)) {
+        if !matches!(next, Next::Wait | Next::Look) {
             // Whoever is gone writes nothing, either.
             for silo in self.fetch.gone() {
                 self.writer.is_gone(&self.ctx, silo);
@@ -319,17 +319,26 @@ impl Protocol {
             }
             Next::Take(snapshot) => {
                 self.fetch.clear(&mut self.ctx);
-                let Some(sent) = self.ctx.kept.shown.take().map(|s| s.sent) else {
-                    return;
-                };
-                let newest = self.ctx.reads == Recency::Linearizable;
-                let answer = ReadAnswer::Snapshot {
-                    snapshot,
-                    heartbeats: None,
-                };
-                self.on_read(sent, newest, answer);
+                if let Some(sent) = self.ctx.kept.shown.take().map(|s| s.sent) {
+                    self.take_fetched(snapshot, sent);
+                }
+            }
+            Next::TakeOlder(snapshot, sent) => {
+                self.fetch.clear(&mut self.ctx);
+                self.ctx.kept.shown = None;
+                self.take_fetched(snapshot, sent);
             }
         }
+    }
+
+    /// Takes the rows that the table had when it was asked at this time.
+    fn take_fetched(&mut self, snapshot: Snapshot, sent: crate::MonoTime) {
+        let newest = self.ctx.reads == Recency::Linearizable;
+        let answer = ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats: None,
+        };
+        self.on_read(sent, newest, answer);
     }
 
     /// Sends the rows that a silo asks for, or names others.

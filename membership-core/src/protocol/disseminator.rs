@@ -38,6 +38,20 @@ pub(crate) struct Disseminator {
     /// which link, what they have, and when.
     held: BTreeMap<SiloAddress, (LinkId, u64, MonoTime)>,
     last_forced_read: Option<MonoTime>,
+    /// The last delta that was asked for: many ask for the same one.
+    told_last: Option<Arc<Message>>,
+}
+
+/// Whether this is the delta from that version to this view.
+fn is_delta(told: &Message, have: u64, view: &ClusterView) -> bool {
+    let Message::Delta(delta) = told else {
+        return false;
+    };
+    let snapshot = view.snapshot();
+    delta.from == Some(have)
+        && delta.token == snapshot.token
+        && delta.digest == snapshot.rows.digest()
+        && Arc::ptr_eq(&delta.version_row, &snapshot.version_row)
 }
 
 /// What the machine must do after a message, besides its direct handling.
@@ -169,14 +183,30 @@ impl Disseminator {
                 }
                 return;
             }
-            let kept = || ctx.kept.at(have);
-            let since = |from| Delta::between(from, view.snapshot());
-            view.delta_since(have).or_else(|| kept().map(since))
+            let kept = ctx.kept.at(have);
+            let is_told = |told: &Arc<Message>| is_delta(told, have, view);
+            let told = self.told_last.iter().find(|told| is_told(told)).cloned();
+            let told = told.or_else(|| ctx.views.as_ref()?.delta(is_told));
+            match told.filter(|_| kept.is_some() || view.lists_since(have)) {
+                Some(told) => Some(told),
+                None => {
+                    let since = |from| Delta::between(from, view.snapshot());
+                    let delta = view.delta_since(have).or_else(|| kept.map(since));
+                    let told = delta.map(|delta| Arc::new(Message::Delta(Box::new(delta))));
+                    if let Some((views, told)) = ctx.views.as_ref().zip(told.as_ref()) {
+                        views.keep_delta(told);
+                    }
+                    told
+                }
+            }
         } else {
             None
         };
         let delta = match delta {
-            Some(delta) => delta,
+            Some(delta) => {
+                self.told_last = Some(delta.clone());
+                delta
+            }
             None => {
                 let now = ctx.mono();
                 self.served.retain(|_, at| now.since(*at) < ASK_PATIENCE);
@@ -187,10 +217,10 @@ impl Disseminator {
                     return;
                 };
                 served.insert(now);
-                Delta::whole(view)
+                Arc::new(Message::Delta(Box::new(Delta::whole(view))))
             }
         };
-        ctx.reply(link, from, Message::Delta(Box::new(delta)));
+        ctx.reply(link, from, delta);
     }
 
     /// What this silo tells others has moved: answers those that have asked for more than this silo had.

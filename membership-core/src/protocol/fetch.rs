@@ -15,7 +15,7 @@ use super::io::LinkId;
 use super::kept::Shown;
 use super::message::Message;
 use super::timers::Timer;
-use crate::{Delta, Row, Rows, SiloAddress, SiloStatus, Snapshot};
+use crate::{Delta, MonoTime, Row, Rows, SiloAddress, SiloStatus, Snapshot};
 
 /// How long a part of the answer may take; then somebody else is asked.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -66,6 +66,8 @@ pub(crate) struct Fetch {
     parts: BTreeMap<u32, Part>,
     /// What was received, whatever it is, and the version that it is said to be.
     have: Option<(u64, Rows)>,
+    /// Rows that the table has shown, until it answers again, and when it was asked.
+    proven: Option<(Snapshot, MonoTime)>,
 }
 
 /// What a newcomer does next.
@@ -78,6 +80,8 @@ pub(crate) enum Next {
     Read,
     /// These are the rows of the table.
     Take(Snapshot),
+    /// These were the rows of the table when it was asked at this time. It has moved on since.
+    TakeOlder(Snapshot, MonoTime),
 }
 
 impl Fetch {
@@ -103,6 +107,11 @@ impl Fetch {
         }
         if let Some(taken) = self.taken(shown) {
             return Next::Take(taken);
+        }
+        if let Some((older, sent)) = self.proven.take()
+            && known.is_some_and(|known| known.version() < older.version())
+        {
+            return Next::TakeOlder(older, sent);
         }
         // Whoever has sent rows of a later version has the changes since, too.
         match self.asked.filter(|_| self.have.is_some()) {
@@ -296,7 +305,12 @@ impl Fetch {
         }
         match self.taken(shown) {
             // The sender may not be in this silo's view. Only the table changes that.
-            Some(_) if self.has_view => Next::Look,
+            Some(snapshot) if self.has_view => {
+                // If it moves on all the time, nobody has its last version for long enough.
+                let keeps = ctx.variant.takes_older;
+                self.proven = keeps.then_some((snapshot, shown.sent));
+                Next::Look
+            }
             Some(snapshot) => Next::Take(snapshot),
             None => self.ask_next(ctx, shown),
         }

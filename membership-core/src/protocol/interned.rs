@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::members::Lists;
+use super::message::Message;
 use crate::{Delta, Rows, Snapshot};
 
 /// How many versions are kept. A silo that is further behind keeps what it has.
@@ -13,7 +14,11 @@ const MOST: usize = 64;
 /// Views that the silos of one simulation share. Two snapshots with the same version, commit and digest
 /// of rows count as the same: not for simulations in which somebody forges rows.
 #[derive(Clone, Debug, Default)]
-pub struct Interned(Arc<Mutex<VecDeque<Version>>>);
+pub struct Interned {
+    versions: Arc<Mutex<VecDeque<Version>>>,
+    /// The last deltas that were told.
+    deltas: Arc<Mutex<VecDeque<Arc<Message>>>>,
+}
 
 #[derive(Debug)]
 struct Version {
@@ -23,7 +28,27 @@ struct Version {
 
 impl Interned {
     fn versions(&self) -> MutexGuard<'_, VecDeque<Version>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.versions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deltas(&self) -> MutexGuard<'_, VecDeque<Arc<Message>>> {
+        self.deltas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The delta that somebody has told, if this is one of the last.
+    pub(crate) fn delta(&self, is_it: impl Fn(&Arc<Message>) -> bool) -> Option<Arc<Message>> {
+        self.deltas().iter().rev().find(|told| is_it(told)).cloned()
+    }
+
+    /// Keeps a delta that is told.
+    pub(crate) fn keep_delta(&self, told: &Arc<Message>) {
+        let mut deltas = self.deltas();
+        if deltas.len() >= MOST {
+            deltas.pop_front();
+        }
+        deltas.push_back(Arc::clone(told));
     }
 
     /// The same snapshot, with rows that others have as well.
@@ -39,6 +64,7 @@ impl Interned {
             }
             return snapshot;
         }
+        link(&versions, &mut snapshot);
         if versions.len() >= MOST {
             versions.pop_front();
         }
@@ -69,6 +95,23 @@ impl Interned {
         if let Some(known) = versions.iter_mut().rev().find(|v| v.is(snapshot)) {
             known.lists.get_or_insert_with(|| Arc::clone(lists));
         }
+    }
+}
+
+/// Makes the rows of a new version from those of the one before, if they were read from the table: all
+/// then know what has changed.
+fn link(versions: &VecDeque<Version>, snapshot: &mut Snapshot) {
+    let is_before = |s: &&Snapshot| {
+        s.table_id() == snapshot.table_id() && s.version() < snapshot.version()
+    };
+    let before = versions.iter().map(|v| &v.snapshot).filter(is_before);
+    let Some(before) = before.max_by_key(|s| s.version()) else {
+        return;
+    };
+    if snapshot.rows.changed_since(&before.rows).is_none()
+        && let Ok(linked) = Delta::between(before, snapshot).resolve(Some(before))
+    {
+        snapshot.rows = linked.rows;
     }
 }
 

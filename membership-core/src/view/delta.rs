@@ -271,6 +271,17 @@ impl ClusterView {
         })
     }
 
+    /// Whether the version row lists what has changed since that version.
+    pub(crate) fn lists_since(&self, from: u64) -> bool {
+        let row = &self.snapshot().version_row;
+        let record = |version: u64| row.record(version + 1);
+        from <= row.version
+            && row.version - from <= RECENT_COMMITS as u64
+            && (from..row.version).all(|version| {
+                record(version).is_some_and(|r| matches!(r.changed, ChangedKeys::Keys(_)))
+            })
+    }
+
     /// The view after `delta`, announced. The cost depends on the number of changes; the digest is checked.
     ///
     /// # Errors

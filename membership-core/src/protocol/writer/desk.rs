@@ -22,8 +22,6 @@ pub(super) const REPEAT: Duration = Duration::from_millis(500);
 const GATHER: Duration = Duration::from_millis(100);
 /// A commit with this many changes waits for no more.
 const FULL: usize = 64;
-/// The largest number of changes that wait; more are sent elsewhere.
-const MOST: usize = 4096;
 /// How long a newcomer's address is looked at.
 const LOOK: Duration = Duration::from_secs(3);
 
@@ -118,7 +116,7 @@ impl Writer {
         id: IntentId,
         change: &OwnChange,
     ) -> bool {
-        let Some(instance) = instance.filter(|_| self.desk.waiting() < MOST) else {
+        let Some(instance) = instance.filter(|_| self.desk.waiting() < ctx.variant.most_waiting) else {
             return false;
         };
         let Some(action) = change.clone().into_action(asked.by, instance) else {
