@@ -205,7 +205,8 @@ impl Make {
             .machines(sharing_protocols(self.variant));
         let builder = builder
             .table_latency(self.table.0, self.table.1)
-            .count_bytes(self.bytes);
+            .count_bytes(self.bytes)
+            .hash_inputs(false);
         let mut checks = if self.watched {
             checks::all()
         } else {

@@ -70,6 +70,7 @@ pub struct Cluster {
     pub(super) zone_names: Option<crate::builder::ZoneNames>,
     pub(super) defaults: Defaults,
     pub(super) count_bytes: bool,
+    pub(super) hash_inputs: bool,
     pub(super) sizes: Sizes,
     pub(super) hostile: Option<Hostile>,
     /// A planted bug that changes the table's answers.

@@ -110,14 +110,16 @@ impl Cluster {
         }
         let (mut effects, mut strange) = (std::mem::take(&mut self.scratch), None);
         if let Some(process) = self.processes.get_mut(id.0) {
-            self.trace.mix(
-                self.now,
-                [
-                    id.0 as u64,
-                    fingerprint::of(&input),
-                    from.map_or(0, |f| f.0 as u64 + 1),
-                ],
-            );
+            if self.hash_inputs {
+                self.trace.mix(
+                    self.now,
+                    [
+                        id.0 as u64,
+                        fingerprint::of(&input),
+                        from.map_or(0, |f| f.0 as u64 + 1),
+                    ],
+                );
+            }
             let clocks = process.clocks(self.now);
             let mut before = Strange::before(&*process.machine, clocks.mono, &input);
             if before.is_some() {
