@@ -71,6 +71,9 @@ pub struct ProtocolVariant {
     /// With a scribe: how many changes of others may wait at the silo that writes them; more are sent
     /// elsewhere.
     pub most_waiting: usize,
+    /// Joins and activations that find a commit full wait for the next one unseen, so that the work for a
+    /// commit is that of what it writes. Otherwise each of them is judged for each commit.
+    pub stops_when_full: bool,
     /// With a scribe: how many of its last views a silo keeps; at least 1.
     pub kept_views: usize,
     /// With a scribe: the size of the rows in one message to a newcomer, in bytes. At least one row is
@@ -93,6 +96,7 @@ impl ProtocolVariant {
         look_per_row: None,
         takes_older: false,
         most_waiting: 4096,
+        stops_when_full: false,
         kept_views: 8,
         part_bytes: 3_000,
     };

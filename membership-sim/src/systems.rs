@@ -146,6 +146,7 @@ impl System {
                     look_per_row: Some(Duration::from_micros(100)),
                     takes_older: true,
                     most_waiting: 16_384,
+                    stops_when_full: true,
                     ..ProtocolVariant::STANDARD
                 };
                 Some((config, variant))

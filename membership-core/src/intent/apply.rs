@@ -32,6 +32,10 @@ pub struct Observed {
     /// `check_set`.
     #[doc(hidden)]
     pub full_check_limit: Option<usize>,
+    /// Joins and activations are not looked at any more once the commit has as many rows as the store
+    /// takes: they wait for the next one.
+    #[doc(hidden)]
+    pub stops_when_full: bool,
     /// Votes count without the majority of a roll call. Only for comparisons with other protocols;
     /// see [`hooks`](crate::hooks).
     #[doc(hidden)]
@@ -156,7 +160,12 @@ pub fn apply(
     let mut rest = BTreeMap::new();
     while let Some(next) = queue.pop() {
         let intent = &intents[next.index];
-        let (answer, remainder) = one(&mut working, &context, intent);
+        let can_wait = matches!(intent.action, Action::Join(_) | Action::BecomeActive { .. });
+        let (answer, remainder) = if observed.stops_when_full && can_wait && working.is_full() {
+            (Answer::Queued, Some(intent.clone()))
+        } else {
+            one(&mut working, &context, intent)
+        };
         if answer == Answer::Queued {
             for waiting in queue.hold(&next) {
                 rest.insert(waiting, intents[waiting].clone());

@@ -107,6 +107,11 @@ impl<'a> Working<'a> {
         self.touched.is_empty()
     }
 
+    /// Whether this commit has as many rows as the store takes.
+    pub(super) fn is_full(&self) -> bool {
+        self.touched.len() >= self.limits.rows_per_commit
+    }
+
     /// Whether this commit writes the row of `silo`.
     pub(super) fn touches(&self, silo: &SiloAddress) -> bool {
         self.touched.contains_key(silo)

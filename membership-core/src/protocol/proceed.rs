@@ -145,6 +145,7 @@ impl Protocol {
                 answered,
                 first_seen,
                 full_check_limit: self.ctx.variant.full_check_limit,
+                stops_when_full: self.ctx.variant.stops_when_full,
                 without_calls: self.ctx.variant.calls != Calls::Everybody,
             }
         } else {
