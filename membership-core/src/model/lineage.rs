@@ -20,9 +20,13 @@ const CHANGES: usize = 4096;
 #[derive(Clone, Default)]
 pub(super) struct Lineage {
     sealed: Option<Arc<Sealed>>,
-    /// The silos whose rows have changed since that one.
-    since: Vec<SiloAddress>,
+    /// What has changed since that one; none = nothing. Boxed, because sets are in many values.
+    since: Option<Box<Changes>>,
 }
+
+/// The silos whose rows have changed.
+#[derive(Clone, Default)]
+struct Changes(Vec<SiloAddress>);
 
 /// A set that changes no more.
 struct Sealed {
@@ -37,10 +41,13 @@ struct Sealed {
 impl Lineage {
     /// The row of a silo is written or removed.
     pub(super) fn touch(&mut self, silo: SiloAddress) {
-        if self.since.len() >= CHANGES {
+        if self.sealed.is_none() {
+            return;
+        }
+        let since = self.since.get_or_insert_default();
+        since.0.push(silo);
+        if since.0.len() > CHANGES {
             self.forget();
-        } else if self.sealed.is_some() {
-            self.since.push(silo);
         }
     }
 
@@ -51,14 +58,15 @@ impl Lineage {
 
     /// Names the set as it is now.
     pub(super) fn seal(&mut self) {
-        if self.sealed.is_some() && self.since.is_empty() {
+        if self.named().is_some() {
             return;
         }
         let mut steps = Vec::new();
         if let Some(before) = self.sealed.take() {
             let known = before.steps.len().saturating_sub(STEPS - 1);
             steps.extend(before.steps.iter().skip(known).cloned());
-            steps.push((before.id.clone(), std::mem::take(&mut self.since).into()));
+            let since = self.since.take().map_or_else(Vec::new, |since| since.0);
+            steps.push((before.id.clone(), since.into()));
         }
         self.sealed = Some(Arc::new(Sealed {
             id: Arc::default(),
@@ -68,7 +76,7 @@ impl Lineage {
     }
 
     fn named(&self) -> Option<&Arc<Sealed>> {
-        self.sealed.as_ref().filter(|_| self.since.is_empty())
+        self.sealed.as_ref().filter(|_| self.since.is_none())
     }
 
     /// Whether both are certainly the same set.
@@ -81,7 +89,8 @@ impl Lineage {
     /// The silos whose rows may differ from those of an earlier set, by address; none = unknown.
     pub(super) fn since(&self, earlier: &Self) -> Option<Vec<SiloAddress>> {
         let (sealed, earlier) = (self.sealed.as_ref()?, earlier.named()?);
-        let mut changed = self.since.clone();
+        let since = self.since.as_ref();
+        let mut changed = since.map_or_else(Vec::new, |since| since.0.clone());
         if !Arc::ptr_eq(&sealed.id, &earlier.id) {
             let is_it = |(id, _): &(Arc<()>, _)| Arc::ptr_eq(id, &earlier.id);
             let at = sealed.steps.iter().rposition(is_it)?;

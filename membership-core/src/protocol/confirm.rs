@@ -90,8 +90,8 @@ impl Protocol {
         }
         if shown.version() == base.version() {
             let known = &base.snapshot().version_row;
-            let is_same = shown.token().same_commit(base.token())
-                && shown.row.is_same_without_secret(known);
+            let is_same =
+                shown.token().same_commit(base.token()) && shown.row.is_same_without_secret(known);
             if !is_same {
                 return self.writer.want_all();
             }

@@ -28,9 +28,7 @@ struct Version {
 
 impl Interned {
     fn versions(&self) -> MutexGuard<'_, VecDeque<Version>> {
-        self.versions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn deltas(&self) -> MutexGuard<'_, VecDeque<Arc<Message>>> {
@@ -101,9 +99,8 @@ impl Interned {
 /// Makes the rows of a new version from those of the one before, if they were read from the table: all
 /// then know what has changed.
 fn link(versions: &VecDeque<Version>, snapshot: &mut Snapshot) {
-    let is_before = |s: &&Snapshot| {
-        s.table_id() == snapshot.table_id() && s.version() < snapshot.version()
-    };
+    let is_before =
+        |s: &&Snapshot| s.table_id() == snapshot.table_id() && s.version() < snapshot.version();
     let before = versions.iter().map(|v| &v.snapshot).filter(is_before);
     let Some(before) = before.max_by_key(|s| s.version()) else {
         return;

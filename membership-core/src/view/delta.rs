@@ -108,33 +108,32 @@ impl Delta {
     /// from the earlier one here.
     #[must_use]
     pub(crate) fn between(from: &Snapshot, to: &Snapshot) -> Self {
-        let is_new = |row: &&Row, before: Option<&Row>| {
-            before.is_none_or(|b| !b.is_same(row) && b != *row)
-        };
-        let (mut rows, mut removed): (Vec<Row>, Vec<String>) = match to.rows.changed_since(&from.rows)
-        {
-            Some(changed) => {
-                let pairs = changed.iter().map(|s| (from.rows.row(s), to.rows.row(s)));
-                let (mut rows, mut removed) = (Vec::new(), Vec::new());
-                for (before, now) in pairs {
-                    match (before, now) {
-                        (before, Some(now)) if is_new(&now, before) => rows.push(now.clone()),
-                        (Some(before), None) => removed.push(before.key().to_owned()),
-                        _ => {}
+        let is_new =
+            |row: &&Row, before: Option<&Row>| before.is_none_or(|b| !b.is_same(row) && b != *row);
+        let (mut rows, mut removed): (Vec<Row>, Vec<String>) =
+            match to.rows.changed_since(&from.rows) {
+                Some(changed) => {
+                    let pairs = changed.iter().map(|s| (from.rows.row(s), to.rows.row(s)));
+                    let (mut rows, mut removed) = (Vec::new(), Vec::new());
+                    for (before, now) in pairs {
+                        match (before, now) {
+                            (before, Some(now)) if is_new(&now, before) => rows.push(now.clone()),
+                            (Some(before), None) => removed.push(before.key().to_owned()),
+                            _ => {}
+                        }
                     }
+                    (rows, removed)
                 }
-                (rows, removed)
-            }
-            None => {
-                let changed = |row: &&Row| is_new(row, from.rows.by_key(row.key()));
-                let gone = |row: &&Row| to.rows.by_key(row.key()).is_none();
-                let gone = from.rows.iter().filter(gone);
-                (
-                    to.rows.iter().filter(changed).cloned().collect(),
-                    gone.map(|row| row.key().to_owned()).collect(),
-                )
-            }
-        };
+                None => {
+                    let changed = |row: &&Row| is_new(row, from.rows.by_key(row.key()));
+                    let gone = |row: &&Row| to.rows.by_key(row.key()).is_none();
+                    let gone = from.rows.iter().filter(gone);
+                    (
+                        to.rows.iter().filter(changed).cloned().collect(),
+                        gone.map(|row| row.key().to_owned()).collect(),
+                    )
+                }
+            };
         rows.sort_by(|a, b| a.key().cmp(b.key()));
         removed.sort();
         Self {

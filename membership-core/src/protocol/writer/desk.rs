@@ -116,7 +116,8 @@ impl Writer {
         id: IntentId,
         change: &OwnChange,
     ) -> bool {
-        let Some(instance) = instance.filter(|_| self.desk.waiting() < ctx.variant.most_waiting) else {
+        let Some(instance) = instance.filter(|_| self.desk.waiting() < ctx.variant.most_waiting)
+        else {
             return false;
         };
         let Some(action) = change.clone().into_action(asked.by, instance) else {
