@@ -49,6 +49,9 @@ pub(crate) struct Contacts {
     checks: Option<Checks>,
 }
 
+/// Whom a silo must reach in a large cluster; none = everybody.
+type Set = Option<BTreeSet<SiloAddress>>;
+
 /// Whom this silo must reach, by one version.
 #[derive(Debug)]
 struct Frame {
@@ -56,10 +59,12 @@ struct Frame {
     /// Since when it is this version.
     since: MonoTime,
     /// Whom it must reach in a large cluster; none = everybody.
-    set: Option<BTreeSet<SiloAddress>>,
+    set: Set,
     /// Those of the set that are Active, by address, where the view may be an announced one; none =
     /// the confirmed ones.
     active: Option<Vec<SiloAddress>>,
+    /// The view from which both are still to be drawn.
+    undrawn: Option<ClusterView>,
 }
 
 /// How long a joining silo keeps to one announced view before it follows the next.
@@ -155,7 +160,9 @@ impl Contacts {
     /// whom it has not tried to reach. Where one silo writes for many, an announced view counts: hundreds
     /// of views follow each other before one is confirmed, and contact with the wrong silos makes nobody
     /// Active, because whoever writes the activation verifies the contacts by what the table has.
-    pub(crate) fn follow(&mut self, ctx: &Ctx) -> bool {
+    ///
+    /// While this silo's row is not in the table it contacts nobody, and only remembers the view.
+    pub(crate) fn follow(&mut self, ctx: &Ctx, is_contacting: bool) -> bool {
         let Some(limit) = ctx.variant.full_check_limit else {
             return false;
         };
@@ -168,21 +175,23 @@ impl Contacts {
             f.version != version && (!scribe || now.since(f.since) >= FOLLOW || f.version > version)
         };
         if self.frame.as_ref().is_some_and(|f| !is_old(f)) {
+            if is_contacting {
+                self.draw_last(ctx);
+            }
             return false;
         }
-        let rows = &view.snapshot().rows;
-        match &mut self.checks {
-            Some(checks) => checks.follow(rows),
-            None => self.checks = Some(Checks::of(rows, &ctx.me)),
+        if !is_contacting {
+            self.frame = Some(Frame {
+                version,
+                since: now,
+                set: None,
+                active: None,
+                undrawn: Some(view.clone()),
+            });
+            self.missing = None;
+            return false;
         }
-        let set = self.checks.as_ref().and_then(|checks| checks.set(limit));
-        let active = scribe.then(|| match &set {
-            Some(set) => {
-                let is = |s: &&SiloAddress| view.status(s) == Some(SiloStatus::Active);
-                set.iter().filter(is).copied().collect::<Vec<_>>()
-            }
-            None => view.active().map(|e| e.address).collect(),
-        });
+        let (set, active) = self.draw(ctx, view, limit);
         let is_new = |silo: &SiloAddress| !self.all.contains_key(silo);
         let anybody = match (&set, &active) {
             (Some(set), _) => set.iter().any(is_new),
@@ -194,9 +203,44 @@ impl Contacts {
             since: now,
             set,
             active,
+            undrawn: None,
         });
         self.missing = None;
         anybody
+    }
+
+    /// Finds out whom this silo must reach by the view that it has only remembered.
+    pub(crate) fn draw_last(&mut self, ctx: &Ctx) {
+        let undrawn = self.frame.as_mut().and_then(|f| f.undrawn.take());
+        if let Some((view, limit)) = undrawn.zip(ctx.variant.full_check_limit) {
+            let (set, active) = self.draw(ctx, &view, limit);
+            if let Some(frame) = &mut self.frame {
+                (frame.set, frame.active) = (set, active);
+            }
+        }
+    }
+
+    /// Whom this silo must reach by this view, and those of them that are Active.
+    fn draw(
+        &mut self,
+        ctx: &Ctx,
+        view: &ClusterView,
+        limit: usize,
+    ) -> (Set, Option<Vec<SiloAddress>>) {
+        let rows = &view.snapshot().rows;
+        match &mut self.checks {
+            Some(checks) => checks.follow(rows),
+            None => self.checks = Some(Checks::of(rows, &ctx.me)),
+        }
+        let set = self.checks.as_ref().and_then(|checks| checks.set(limit));
+        let active = ctx.variant.scribe.then(|| match &set {
+            Some(set) => {
+                let is = |s: &&SiloAddress| view.status(s) == Some(SiloStatus::Active);
+                set.iter().filter(is).copied().collect::<Vec<_>>()
+            }
+            None => view.active().map(|e| e.address).collect(),
+        });
+        (set, active)
     }
 
     /// Whether the view is newer than the one that says whom this silo must reach.

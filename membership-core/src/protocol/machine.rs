@@ -387,6 +387,7 @@ impl Protocol {
                 self.step(step);
             }
             Timer::JoinDeadline => {
+                self.joiner.contacts.draw_last(&self.ctx);
                 let required = self.required();
                 let step = self
                     .joiner

@@ -72,8 +72,9 @@ impl Protocol {
         self.call_the_roll(&input);
         self.confirm_before_judging();
         if self.joiner.is_joining() {
+            let is_contacting = self.joiner.is_contacting();
             let contacts = &mut self.joiner.contacts;
-            if contacts.follow(&self.ctx) || contacts.is_behind(&self.ctx) {
+            if contacts.follow(&self.ctx, is_contacting) || contacts.is_behind(&self.ctx) {
                 self.joiner.contact_soon(&mut self.ctx);
             }
             let passed = PassedOver {
