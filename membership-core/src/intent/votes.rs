@@ -329,7 +329,8 @@ impl<'a, 'b> Ballot<'a, 'b> {
             && self.is_fresh(vote)
     }
 
-    /// Adds a vote; it replaces the accuser's older one.
+    /// Adds a vote; it replaces the accuser's older one. A challenge gives way to a vote of any time: the
+    /// accuser's clock may have been set back since.
     fn add(&mut self, vote: &Suspicion) {
         let Some(place) = self
             .entry
@@ -348,7 +349,9 @@ impl<'a, 'b> Ballot<'a, 'b> {
         let set_back = vote.at < stored.at
             && self.context.now.wall.distance(vote.at) <= expiry
             && !self.is_fresh(stored);
-        if vote.at > stored.at || set_back {
+        let after_challenge = stored.reason == SuspicionReason::Challenge
+            && vote.reason != SuspicionReason::Challenge;
+        if vote.at > stored.at || set_back || after_challenge {
             self.written.insert(vote.accuser);
             self.entry.suspicions[place] = vote.clone();
         }

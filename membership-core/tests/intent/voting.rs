@@ -301,6 +301,26 @@ fn a_silo_votes_again_after_its_clock_was_set_back() {
     );
 }
 
+/// P14: else one of two silos that cannot be reached keeps others out for as long.
+#[test]
+fn a_challenge_gives_way_to_a_vote_although_the_clock_was_set_back() {
+    for ahead in [0, 1, 60, 119] {
+        let mut challenge = vote_at(silo(1), NOW.wall.plus(Duration::from_secs(ahead)));
+        challenge.reason = SuspicionReason::Challenge;
+        let mut t = actives(1..=5);
+        t[4] = accused(silo(5), [challenge.clone()]);
+        let t = table(t);
+        let applied = run(&t, &[suspect(silo(1), silo(5))]);
+        assert_eq!(applied.answers, [DONE], "{ahead}");
+        assert_eq!(applied.updates[0].suspicions, [vote(silo(1))]);
+        // No challenge takes the place of a later vote.
+        let t = after(&t, &applied, &LIMITS);
+        challenge.at = NOW.wall.minus(Duration::from_secs(1));
+        let again = run(&t, &[accuse(silo(1), silo(5), vec![challenge])]);
+        assert_eq!(again.answers, [Answer::Moot]);
+    }
+}
+
 #[test]
 fn votes_for_stuck_are_counted_separately() {
     let stuck = |accuser, suspect| {
