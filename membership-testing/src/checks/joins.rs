@@ -19,7 +19,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// messages were slow.
 ///
 /// A silo is alone in being unreachable if no other Active silo, and not the joining one, reaches
-/// it, and all of them reach each other; and so do the other Joining silos, if at most two are Active. A
+/// it, and all of them reach each other; and so do the other Joining silos, if at most two are Active,
+/// and those that were Joining until some moment of that time. A
 /// silo that pauses again and again, so that it never runs for two failure windows and a probe period in
 /// the second half of that time, is not well enough to say whom it reaches: then the unreachable one is
 /// not alone. The check does not judge a joining silo while the set of Active silos changes, or while
@@ -32,6 +33,8 @@ pub struct BlockedJoins {
     /// When the table, the set of Active silos, or somebody else's commit last disturbed a join.
     disturbed: VirtualTime,
     next: VirtualTime,
+    /// The Joining silos that are so no longer and are not Active either, and since when.
+    gone: BTreeMap<SiloAddress, VirtualTime>,
     /// The pairs that were judged: who joined, and who was unreachable.
     judged: BTreeSet<(SiloAddress, SiloAddress)>,
 }
@@ -53,6 +56,7 @@ impl BlockedJoins {
 
     /// The silo that alone was unreachable from `from` until now, if there is one.
     fn alone(
+        &self,
         table: &Snapshot,
         joiner: &SiloAddress,
         from: VirtualTime,
@@ -68,7 +72,8 @@ impl BlockedJoins {
         if others.is_empty() {
             return None;
         }
-        if others.len() < FEW {
+        let few = others.len() < FEW;
+        if few {
             // Who is Joining counts then, too, and an unreachable one is a second one.
             let joining = table.rows.entries().map(|e| (e.address, e.status));
             let joining = joining.filter(|(_, status)| *status == SiloStatus::Joining);
@@ -91,7 +96,13 @@ impl BlockedJoins {
                     .all(|b| truth.reached(a, b, from, now))
             })
         };
-        (lonely && together()).then_some(one)
+        // So was who joined until some moment of that time.
+        let gone = self.gone.iter().filter(|(_, until)| few && **until > from);
+        let beside = || {
+            gone.clone()
+                .all(|(silo, until)| others.iter().all(|a| truth.reached(a, silo, from, *until)))
+        };
+        (lonely && together() && beside()).then_some(one)
     }
 
     fn look(&mut self, truth: &GroundTruth) -> Result<(), String> {
@@ -111,7 +122,7 @@ impl BlockedJoins {
                 if !calm {
                     break;
                 }
-                let Some(alone) = Self::alone(table, joiner, from, truth) else {
+                let Some(alone) = self.alone(table, joiner, from, truth) else {
                     break;
                 };
                 let mut judges = active(table).map(|e| e.address).chain([*joiner]);
@@ -161,10 +172,13 @@ impl Check for BlockedJoins {
                 for silo in changed(request) {
                     let joins =
                         |e: &membership_core::MembershipEntry| e.status == SiloStatus::Joining;
-                    if after.rows.get(&silo).is_some_and(joins) {
+                    let entry = after.rows.get(&silo);
+                    if entry.is_some_and(joins) {
                         self.joining.entry(silo).or_insert(truth.now);
-                    } else {
-                        self.joining.remove(&silo);
+                    } else if self.joining.remove(&silo).is_some()
+                        && entry.is_none_or(|e| e.status != SiloStatus::Active)
+                    {
+                        self.gone.insert(silo, truth.now);
                     }
                 }
             }
