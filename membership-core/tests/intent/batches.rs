@@ -49,6 +49,41 @@ fn two_hundred_joins_take_two_commits() {
 }
 
 #[test]
+fn joins_that_wait_unseen_wait_as_others_do() {
+    let limits = rows(3);
+    let mut unseen = Observed::default();
+    unseen.stops_when_full = true;
+    let t = table(actives(1..=2));
+    let mut batch: Vec<Intent> = (10..16).map(|n| join(silo(n))).collect();
+    batch.push(activate(silo(1), [2]));
+    batch.push(suspect(silo(1), silo(2)));
+    let batch = numbered(batch);
+    let seen = run_within(&t, &Observed::default(), &batch, &limits);
+    let applied = run_within(&t, &unseen, &batch, &limits);
+    assert_eq!(
+        (&applied.inserts, &applied.updates),
+        (&seen.inserts, &seen.updates)
+    );
+    let waits = |a: &&Answer| **a == Answer::Queued;
+    assert!(applied.answers.iter().filter(waits).count() >= 3);
+    after(&t, &applied, &limits);
+    // What is moot is answered later, once the commit has room.
+    let moot = numbered(vec![
+        join(silo(10)),
+        join(silo(11)),
+        join(silo(12)),
+        join(silo(10)),
+    ]);
+    let answers = |observed| run_within(&t, observed, &moot, &limits).answers;
+    let usual = Observed::default();
+    assert_eq!(answers(&usual)[3], Answer::Moot);
+    assert_eq!(answers(&unseen)[3], Answer::Queued);
+    let next = after(&t, &run_within(&t, &unseen, &moot, &limits), &limits);
+    let rest = run_within(&next, &unseen, &moot[3..], &limits);
+    assert_eq!(rest.answers, [Answer::Moot]);
+}
+
+#[test]
 fn deaths_come_first_and_removals_last() {
     let mut t = actives(1..=5);
     t.push(entry(silo(6), SiloStatus::Joining));
