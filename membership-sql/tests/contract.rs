@@ -346,10 +346,11 @@ async fn a_dropped_future_leaves_no_transaction_open() {
     let place = Place::new();
     let (table, mut token) = table_with(&place, 1).await;
     let other = place.open().await;
+    let mut dropped = 0;
     for n in 0..50 {
         let request = update(&token, 0, &n.to_string());
-        let polled = table.commit(&request).now_or_never();
-        assert!(polled.is_none());
+        // On a busy machine the store may have answered before this looks.
+        dropped += u32::from(table.commit(&request).now_or_never().is_none());
         // The other client can write at once, and finds one of the two legal states.
         let (now, _) = read(&other).await;
         token = match other.commit(&update(&now.token, 0, "other")).await.unwrap() {
@@ -360,6 +361,7 @@ async fn a_dropped_future_leaves_no_transaction_open() {
     }
     let (now, _) = read(&table).await;
     commit(&table, &update(&now.token, 0, "end")).await;
+    assert!(dropped > 0, "no future was dropped before its end");
 }
 
 #[tokio::test]
