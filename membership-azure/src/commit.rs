@@ -23,7 +23,7 @@ enum Judged {
     /// It is next, on this version row.
     Next(Base),
     /// This is its outcome.
-    Outcome(CommitOutcome),
+    Outcome(Box<CommitOutcome>),
 }
 
 impl Inner {
@@ -44,14 +44,14 @@ impl Inner {
                 Some(base) => base,
                 None => match self.judge(request, deadline, None).await? {
                     Judged::Next(base) => base,
-                    Judged::Outcome(outcome) => return Ok(outcome),
+                    Judged::Outcome(outcome) => return Ok(*outcome),
                 },
             };
             let rows = on.row_count.saturating_add_signed(request.added_rows());
             if let Err(full) = request.check_room(on.row_count, &LIMITS, STORE) {
                 // That is certain only if the token is still the newest one.
                 return match self.judge(request, deadline, None).await? {
-                    Judged::Outcome(outcome) => Ok(outcome),
+                    Judged::Outcome(outcome) => Ok(*outcome),
                     Judged::Next(_) => Err(full),
                 };
             }
@@ -83,7 +83,7 @@ impl Inner {
                     collisions += 1;
                     let of_row = step.map_or(refusal.status != 412, |step| step.row_key != VERSION);
                     match self.judge(request, deadline, Some(of_row)).await? {
-                        Judged::Outcome(outcome) => return Ok(outcome),
+                        Judged::Outcome(outcome) => return Ok(*outcome),
                         Judged::Next(fresh) => base = Some(fresh),
                     }
                 }
@@ -118,10 +118,10 @@ impl Inner {
         };
         let row = &version.row;
         let conflict = || {
-            Judged::Outcome(CommitOutcome::Conflict(Conflict::new(
+            Judged::Outcome(Box::new(CommitOutcome::Conflict(Conflict::new(
                 row.recent.last().cloned(),
                 snapshot,
-            )))
+            ))))
         };
         match request.settle(row, STORE)? {
             Settled::Apply if of_row == Some(true) => Ok(conflict()),
@@ -131,7 +131,7 @@ impl Inner {
                     true => version.token(),
                     false => request.next_token(&[]),
                 };
-                Ok(Judged::Outcome(CommitOutcome::Committed(token)))
+                Ok(Judged::Outcome(Box::new(CommitOutcome::Committed(token))))
             }
             Settled::Conflict => Ok(conflict()),
         }
