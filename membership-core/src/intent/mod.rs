@@ -9,8 +9,8 @@ mod votes;
 mod working;
 
 pub use apply::{Applied, Observed, apply};
-#[doc(hidden)]
 pub(crate) use check_set::Checks;
+#[doc(hidden)]
 pub use check_set::check_set;
 pub use retention::defunct;
 pub(crate) use retention::oldest_first;
