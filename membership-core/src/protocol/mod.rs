@@ -72,6 +72,7 @@ mod roll_call;
 mod settle;
 mod staleness;
 mod standoff;
+mod stuck;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -2,13 +2,12 @@
 //! them, and holds back each vote that a rule forbids.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
 
 use super::context::Ctx;
 use super::prober::{Prober, Suspect};
 use super::roll_call::{RollCall, Verdict, expiry};
 use super::standoff::Expiry;
+use super::stuck::Joining;
 use crate::hooks::Calls;
 use crate::intent::{Action, Call, FEW, Intent};
 use crate::{IntentId, MonoTime, SiloAddress, SiloStatus, Suspicion, SuspicionReason};
@@ -21,89 +20,8 @@ pub(crate) struct Voter {
     voted: BTreeMap<SiloAddress, MonoTime>,
     /// Challenges of the last roll calls, and when each ended.
     challenges: BTreeMap<SiloAddress, (MonoTime, Vec<Suspicion>)>,
+    /// Since when this silo sees each silo Joining.
     joining: Joining,
-}
-
-/// How many times may be kept that are none of a Joining silo any more.
-const SPARE: usize = 256;
-
-/// Since when this silo sees each silo Joining. The list is that of the view.
-#[derive(Debug, Default)]
-struct Joining {
-    silos: Arc<Vec<SiloAddress>>,
-    /// Of each of them, which of the times it is: as many join at once, there are few.
-    since: Vec<u32>,
-    times: Vec<MonoTime>,
-    /// The earliest of these times: nothing is checked until it is old enough.
-    first: Option<MonoTime>,
-}
-
-impl Joining {
-    /// Follows the list of the view at this time.
-    fn follow(&mut self, silos: &Arc<Vec<SiloAddress>>, now: MonoTime) {
-        if Arc::ptr_eq(&self.silos, silos) {
-            return;
-        }
-        let this = self.index(now);
-        let mut before = self.silos.iter().zip(&self.since).peekable();
-        let mut since = Vec::with_capacity(silos.len());
-        for silo in silos.iter() {
-            while before.next_if(|(s, _)| *s < silo).is_some() {}
-            let known = before.next_if(|(s, _)| *s == silo);
-            since.push(known.map_or(this, |(_, at)| *at));
-        }
-        (self.silos, self.since) = (silos.clone(), since);
-        if self.times.len() > 2 * self.since.len() + SPARE {
-            self.drop_unused();
-        }
-        self.find_first();
-    }
-
-    fn drop_unused(&mut self) {
-        let mut used = self.since.clone();
-        used.sort_unstable();
-        used.dedup();
-        for at in &mut self.since {
-            let new = used.partition_point(|other| other < at);
-            *at = u32::try_from(new).unwrap_or(u32::MAX);
-        }
-        self.times = used.into_iter().map(|at| self.time(at)).collect();
-    }
-
-    /// Everybody is seen since this time.
-    fn reset(&mut self, now: MonoTime) {
-        self.times = vec![now];
-        self.since.fill(0);
-        self.find_first();
-    }
-
-    fn index(&mut self, now: MonoTime) -> u32 {
-        if self.silos.is_empty() {
-            self.times.clear();
-        }
-        if self.times.last() != Some(&now) {
-            self.times.push(now);
-        }
-        u32::try_from(self.times.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    fn time(&self, at: u32) -> MonoTime {
-        let at = usize::try_from(at).unwrap_or(usize::MAX);
-        self.times.get(at).copied().unwrap_or_default()
-    }
-
-    fn find_first(&mut self) {
-        // The times rise.
-        self.first = self.since.iter().min().map(|at| self.time(*at));
-    }
-
-    /// Those that have been seen for so long.
-    fn for_long(&self, now: MonoTime, limit: Duration) -> impl Iterator<Item = SiloAddress> {
-        let any = self.first.is_some_and(|first| now.since(first) >= limit);
-        let all = self.silos.iter().zip(&self.since).take_while(move |_| any);
-        let long = all.filter(move |(_, at)| now.since(self.time(**at)) >= limit);
-        long.map(|(silo, _)| *silo)
-    }
 }
 
 /// The inputs of the voter.
