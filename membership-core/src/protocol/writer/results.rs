@@ -232,7 +232,7 @@ impl Writer {
     ) -> Vec<Outcome> {
         self.errors = 0;
         self.conflicts.clear();
-        self.commit_errors = 0;
+        (self.commit_errors, self.failed_at) = (0, None);
         self.queue.take_more();
         ctx.observe(Observation::Committed {
             rows: commit.request.changes.len(),
@@ -259,7 +259,7 @@ impl Writer {
         conflict: Conflict,
     ) -> Vec<Outcome> {
         self.errors = 0;
-        self.commit_errors = 0;
+        (self.commit_errors, self.failed_at) = (0, None);
         ctx.observe(Observation::Conflict);
         let ends_a_life = |i: &Intent| {
             matches!(
