@@ -106,11 +106,12 @@ impl BlockedJoins {
     }
 
     fn look(&mut self, truth: &GroundTruth) -> Result<(), String> {
+        let now = truth.now;
+        let most = truth.longest(Self::at_most(&truth.config) + truth.grown_timeout() * 2);
+        self.gone.retain(|_, until| *until > truth.ago(most));
         let Some(table) = &self.table else {
             return Ok(());
         };
-        let now = truth.now;
-        let most = truth.longest(Self::at_most(&truth.config) + truth.grown_timeout() * 2);
         for (joiner, since) in &self.joining {
             for waited in [truth.config.probe_timeout(), most] {
                 let from = truth.ago(waited);

@@ -8,7 +8,7 @@ use crate::Cluster;
 use crate::fake::tampered;
 use crate::ground_truth::Split;
 use crate::machine::protocols;
-use membership_core::RowChange;
+use membership_core::{Row, RowChange};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -374,4 +374,35 @@ fn p14_accepts_a_join_after_the_unreachable_silo_has_died() {
     cluster.heal();
     cluster.settle().unwrap();
     assert_eq!(cluster.running().len(), 4);
+}
+
+#[test]
+fn p14_asks_about_silos_that_joined_until_a_moment_ago() {
+    // Two are Active, and one of them is out of reach. The others join; one is voted out at last.
+    let judge = |ended: Option<Duration>| {
+        let mut stage = Stage::with(4);
+        for n in [2, 3] {
+            let row = Row::encode(entry(n, SiloStatus::Joining));
+            stage.table.rows.insert(row);
+        }
+        for n in [0, 2, 3] {
+            stage.block(n, 1);
+            stage.block(1, n);
+        }
+        stage.truth.records[3].ended = ended;
+        let mut check = BlockedJoins::default();
+        let created = Fact::Created(&stage.table);
+        check.observe(&created, &stage.truth).unwrap();
+        stage.truth.now += stage
+            .truth
+            .longest(BlockedJoins::at_most(&stage.truth.config))
+            + S(5);
+        stage.commits(&mut check, vec![], voted(3, &[0]))
+    };
+    assert_eq!(judge(Some(NOON + S(20))), Ok(()), "two were out of reach");
+    let error = judge(None).unwrap_err();
+    assert!(
+        error.contains("s2 cannot join, because s1 alone"),
+        "{error}"
+    );
 }
