@@ -9,6 +9,7 @@ use crate::ground_truth::ProcessId;
 use crate::process::Running;
 use crate::table_call::{self, TableCall};
 use membership_core::protocol::{Command, Effect, Input, Notice};
+use std::time::Duration;
 
 /// A machine that takes this many inputs at one moment is in a loop.
 const SPIN: u32 = 200_000;
@@ -109,6 +110,7 @@ impl Cluster {
             });
         }
         let (mut effects, mut strange) = (std::mem::take(&mut self.scratch), None);
+        let mut missed = None;
         if let Some(process) = self.processes.get_mut(id.0) {
             if self.hash_inputs {
                 self.trace.mix(
@@ -130,6 +132,10 @@ impl Cluster {
             let own = effects.len();
             process.machine.handle(clocks, input, &mut effects);
             strange = before.map(|before| before.after(&*process.machine, &effects[own..]));
+            let next = process.machine.next_wakeup();
+            missed = next
+                .map(|at| clocks.mono.since(at))
+                .filter(|ago| *ago > Duration::ZERO);
             if let (Some(record), Some(me)) =
                 (self.truth.records.get_mut(id.0), process.machine.me())
                 && record.silo != Some(me)
@@ -137,6 +143,13 @@ impl Cluster {
                 record.silo = Some(me);
                 self.truth.owners.insert(me, id);
             }
+        }
+        if let Some(ago) = missed {
+            // It would take itself to have been paused.
+            self.fail(
+                "world",
+                format!("process {id} wants to be woken {ago:?} ago"),
+            );
         }
         if let Some(changed) = strange {
             self.stats.strange += 1;

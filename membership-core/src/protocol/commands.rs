@@ -61,7 +61,7 @@ impl Protocol {
             .map_or(earliest, |t| t + period)
             .max(earliest);
         self.last_hint = Some(at);
-        self.ctx.timers.set(Timer::Hint, at);
+        self.ctx.set_timer_at(Timer::Hint, at);
     }
 
     pub(super) fn command(&mut self, command: Command) {

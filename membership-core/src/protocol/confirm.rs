@@ -345,7 +345,7 @@ impl Protocol {
     pub(super) fn tell_rows(&mut self, link: LinkId, by: SiloAddress, question: (u64, u64, u64)) {
         // A silo that has not read that its row is in may be named already.
         let fit = self.ctx.status <= SiloStatus::Active;
-        let may = self.ctx.variant.scribe && fit && !self.ctx.suspended && !self.pause.silent;
+        let may = self.ctx.variant.scribe && fit && !self.ctx.suspended && !self.pause.is_silent();
         // The changes since a version are small, and asked for once or twice.
         let (_, have, _) = question;
         let (now, news) = (self.ctx.mono(), &mut self.disseminator);

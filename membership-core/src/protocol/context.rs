@@ -162,6 +162,12 @@ impl Ctx {
         self.timers.set(timer, self.now.mono + after);
     }
 
+    /// Plans a timer for a time that may be over already: then it is due at once, and not late. (A
+    /// silo whose timers are late takes itself to have been paused.)
+    pub(crate) fn set_timer_at(&mut self, timer: Timer, at: MonoTime) {
+        self.timers.set(timer, at.max(self.now.mono));
+    }
+
     /// The settings that the cluster shares: those of the table as soon as it was read.
     pub(crate) fn settings(&self) -> Arc<SharedSettings> {
         self.shared.clone()

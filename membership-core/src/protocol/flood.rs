@@ -151,7 +151,7 @@ impl Flood {
     /// The changes have come, and wait for the word of the table: nobody else need send them.
     pub(crate) fn wait_for_the_table(&mut self, ctx: &mut Ctx) {
         self.next = ctx.mono() + DOUBTED;
-        ctx.timers.set(Timer::Flood, self.next);
+        ctx.set_timer_at(Timer::Flood, self.next);
     }
 
     /// This silo has news that has not come yet.
@@ -176,7 +176,7 @@ impl Flood {
         if let (Some(silo), Some(_)) = (self.sources.pop_front(), table_id) {
             self.next = ctx.mono() + PATIENCE;
             ctx.send_to(silo, Message::AskDelta { table_id, have });
-            ctx.timers.set(Timer::Flood, self.next);
+            ctx.set_timer_at(Timer::Flood, self.next);
         }
     }
 

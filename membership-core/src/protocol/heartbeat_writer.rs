@@ -17,7 +17,7 @@ impl HeartbeatWriter {
     /// This silo's row is in the table: writes the first heartbeat at once.
     pub(crate) fn start(&mut self, ctx: &mut Ctx) {
         if !ctx.timers.is_set(Timer::Heartbeat) && self.flight.is_none() {
-            ctx.timers.set(Timer::Heartbeat, ctx.mono());
+            ctx.set_timer_at(Timer::Heartbeat, ctx.mono());
         }
     }
 
@@ -25,7 +25,7 @@ impl HeartbeatWriter {
     pub(crate) fn hurry(&mut self, ctx: &mut Ctx, hurried: bool) {
         if hurried && !self.hurried && ctx.timers.is_set(Timer::Heartbeat) && self.flight.is_none()
         {
-            ctx.timers.set(Timer::Heartbeat, ctx.mono());
+            ctx.set_timer_at(Timer::Heartbeat, ctx.mono());
         }
         self.hurried = hurried;
     }

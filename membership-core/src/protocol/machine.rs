@@ -179,6 +179,10 @@ impl Protocol {
         std::mem::swap(&mut self.ctx.out, effects);
         self.notice_pause();
         self.take(input);
+        // Not before the input: it may be the answer that ends this silo.
+        if self.pause.was_silent_for_long(now.mono) {
+            self.end_silence();
+        }
         // A timer that is due again at once waits for the next wake-up, so that handling ends for
         // any period in the table.
         let mut fired = BTreeSet::new();
@@ -187,7 +191,7 @@ impl Protocol {
                 break;
             }
             if !fired.insert(timer) {
-                self.ctx.timers.set(timer, now.mono);
+                self.ctx.set_timer_at(timer, now.mono);
                 break;
             }
             self.fire(timer);

@@ -1,6 +1,6 @@
 //! Detects that this process was paused: its timers are late. Probes and calls that were in flight
 //! then prove nothing. After a long pause, the silo reads the table before anything else, because
-//! it may have been declared dead.
+//! it may have been declared dead. If that takes long, it answers probes meanwhile, and nothing else.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const PROBES_OF_A_LINK: usize = 4;
 pub(crate) struct Pause {
     /// Probes to answer when the read that ends the suspension has ended, successful or not.
     waiting: Vec<(LinkId, SiloAddress, u64)>,
-    /// Whether that read is still under way.
-    pub(crate) silent: bool,
+    /// This silo answers no probe until then, if that read has not ended before.
+    silent_until: Option<MonoTime>,
     pub(crate) last_at: Option<MonoTime>,
 }
 
@@ -47,6 +47,21 @@ impl Pause {
         }
     }
 
+    /// Answers no probe until `until`, or until the read has ended.
+    pub(crate) fn be_silent(&mut self, until: MonoTime) {
+        self.silent_until = Some(until);
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent_until.is_some()
+    }
+
+    /// Whether the read takes too long. A silo that says nothing until a slow table has answered is
+    /// voted out: a few short stalls in that time are a failure window. Invariant P10.
+    pub(crate) fn was_silent_for_long(&self, now: MonoTime) -> bool {
+        self.silent_until.is_some_and(|until| now >= until)
+    }
+
     pub(crate) fn hold(&mut self, link: LinkId, from: SiloAddress, nonce: u64) {
         // A probe that is sent again replaces the one before it: nobody fills the list alone.
         let older = self.waiting.iter().filter(|(l, ..)| *l == link).count();
@@ -60,7 +75,7 @@ impl Pause {
     }
 
     pub(crate) fn release(&mut self) -> Vec<(LinkId, SiloAddress, u64)> {
-        self.silent = false;
+        self.silent_until = None;
         std::mem::take(&mut self.waiting)
     }
 }

@@ -264,7 +264,7 @@ impl Prober {
             // It is suspected, and the probes only show whether it comes back; or too many were sent early.
             let suspected = peer.misses >= ctx.config.num_missed_probes_limit;
             if next > ctx.mono() && (suspected || !self.early.take(ctx.mono(), &ctx.config)) {
-                ctx.timers.set(Timer::Probe(silo), next);
+                ctx.set_timer_at(Timer::Probe(silo), next);
                 return;
             }
         }
@@ -348,13 +348,13 @@ impl Prober {
                     let soon = peer.misses < limit || silent.is_none_or(|silent| silent < window);
                     if !soon || !self.early.take(ctx.mono(), &ctx.config) {
                         let next = (flight.sent + period).max(ctx.mono());
-                        ctx.timers.set(Timer::Probe(silo), next);
+                        ctx.set_timer_at(Timer::Probe(silo), next);
                     } else if peer.misses < limit {
                         peer.probe(ctx, silo, timeout);
                     } else {
                         let pace = (window / 8).min(ctx.config.probe_period);
                         let next = (flight.sent + pace).max(ctx.mono());
-                        ctx.timers.set(Timer::Probe(silo), next);
+                        ctx.set_timer_at(Timer::Probe(silo), next);
                     }
                 }
                 // Another message was refused. A suspect keeps its pace.
@@ -389,7 +389,7 @@ impl Prober {
         if in_time.is_some() {
             let planned = peer.planned.take().filter(|at| *at > now);
             let next = planned.unwrap_or((sent + period).max(now));
-            ctx.timers.set(Timer::Probe(from), next);
+            ctx.set_timer_at(Timer::Probe(from), next);
         }
         self.overall.add(round_trip);
         ctx.observe(Observation::ProbeAnswered {

@@ -168,7 +168,7 @@ impl Protocol {
             && !self.leaver.is_leaving()
             && !self.joiner.is_failing()
             && !ctx.suspended
-            && !self.pause.silent
+            && !self.pause.is_silent()
             && !ctx.table_doubted()
             && ctx.table.failing_since.is_none()
             && self.monitor.score() <= SICK
@@ -317,7 +317,7 @@ impl Protocol {
             let next = self.last_fast_read.map(|t| t + BETWEEN_READS);
             let at = self.ctx.mono().max(next.unwrap_or_default());
             if self.ctx.timers.at(Timer::FastRead).is_none_or(|t| t > at) {
-                self.ctx.timers.set(Timer::FastRead, at);
+                self.ctx.set_timer_at(Timer::FastRead, at);
             }
             return;
         }
@@ -344,7 +344,7 @@ impl Protocol {
                 .last_fast_read
                 .map_or(self.ctx.mono(), |t| t + period)
                 .max(self.ctx.mono());
-            self.ctx.timers.set(Timer::FastRead, at);
+            self.ctx.set_timer_at(Timer::FastRead, at);
         }
     }
 

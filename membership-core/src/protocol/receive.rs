@@ -196,7 +196,7 @@ impl Protocol {
                 if self.ctx.is_member(&from, header.instance) {
                     self.monitor.probe_received(self.ctx.now.mono);
                 }
-                if self.pause.silent {
+                if self.pause.is_silent() {
                     self.pause.hold(link, from, *nonce);
                 } else if self.is_exposed() {
                     self.ctx
@@ -310,7 +310,7 @@ impl Protocol {
     /// question changes nothing.
     fn tell_reach(&mut self, link: LinkId, header: &Header, nonce: u64) {
         let is_for_me = header.to.is_none_or(|to| to == self.ctx.me);
-        if !is_for_me || !self.is_exposed() || self.ctx.suspended || self.pause.silent {
+        if !is_for_me || !self.is_exposed() || self.ctx.suspended || self.pause.is_silent() {
             return self.drop_message("not_me");
         }
         let unreached = self.reach.unreached(&self.ctx);
@@ -377,7 +377,7 @@ impl Protocol {
         call: u64,
         suspects: &[(SiloAddress, u64)],
     ) {
-        if !self.is_exposed() || self.pause.silent {
+        if !self.is_exposed() || self.pause.is_silent() {
             return;
         }
         let judge = self.judge();

@@ -485,9 +485,10 @@ impl Protocol {
         }
     }
 
-    /// Answers the probes that waited for the end of the read after a pause, successful or not.
-    fn end_silence(&mut self) {
-        if self.pause.silent {
+    /// Answers the probes that waited for the end of the read after a pause, successful or not, or
+    /// too long for it.
+    pub(super) fn end_silence(&mut self) {
+        if self.pause.is_silent() {
             let waiting = self.pause.release();
             if !self.ended {
                 for (link, from, nonce) in waiting {

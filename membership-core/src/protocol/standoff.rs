@@ -221,7 +221,7 @@ impl Standoff {
             let later = until + ctx.jitter(wait.min(LONGEST) / 2);
             *at = later.max(*at);
             let at = *at;
-            ctx.timers.set(Timer::Standoff, at);
+            ctx.set_timer_at(Timer::Standoff, at);
         }
     }
 

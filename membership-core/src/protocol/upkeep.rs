@@ -148,7 +148,10 @@ impl Protocol {
                 self.ctx.suspended = true;
                 self.ctx.tell(Notice::Suspended(true));
             }
-            self.pause.silent = true;
+            if length == Length::Long {
+                // The probes of this moment are answered in time.
+                self.pause.be_silent(now + self.ctx.probe_timeout() / 2);
+            }
         }
     }
 }

@@ -338,8 +338,13 @@ impl World {
             }
             self.answer(effect);
         }
+        let next = self.protocol.next_wakeup();
+        assert!(
+            next.is_none_or(|at| at >= self.now.mono),
+            "a silo whose timers are late takes itself to have been paused"
+        );
         if self.stopped {
-            assert_eq!(self.protocol.next_wakeup(), None);
+            assert_eq!(next, None);
         }
     }
 }

@@ -79,24 +79,56 @@ fn live(w: &mut World, time: Duration) -> Vec<Effect> {
 #[test]
 fn a_second_stall_during_the_read_starts_another_read() {
     // The second stall may be a short one.
-    for stall in [secs(60), secs(3)] {
+    for (stall, long) in [(secs(60), true), (secs(3), false)] {
         let mut w = World::new();
         w.wait(secs(60));
         let effects = w.probe();
         let first = the_read(&effects);
         live(&mut w, secs(1));
         w.wait(stall);
-        let effects = w.take(Input::Wake);
+        let effects = w.probe();
         let second = the_read(&effects);
         assert!(matches!(effects[0], Effect::Read { .. }), "at once");
+        let answered = effects.iter().any(is_ack);
+        assert_eq!(answered, !long, "whether the probe waits for longer");
         // The late answer of the first read changes nothing.
         let effects = succeed(&mut w, first);
         assert!(!effects.iter().any(|e| is_ack(e) || writes_or_publishes(e)));
         assert!(w.protocol.is_suspended());
         let effects = succeed(&mut w, second);
-        assert!(effects.iter().any(is_ack), "the probe that waited");
+        let answers = effects.iter().filter(|e| is_ack(e)).count();
+        assert_eq!(answers, usize::from(long), "the probe that waited");
         assert!(!w.protocol.is_suspended());
     }
+}
+
+/// P10: short stalls and a slow table are no reason for a death. Otherwise a silo would say nothing
+/// until the read has ended, and together with its stalls that may be a failure window.
+#[test]
+fn a_silo_whose_read_is_slow_answers_probes_meanwhile() {
+    let mut w = World::new();
+    w.wait(secs(60));
+    let read = the_read(&w.probe());
+    let timeout = Config::default().probe_timeout();
+    let effects = live(&mut w, timeout / 2 - ms(250));
+    assert!(!effects.iter().any(is_ack), "the table may answer soon");
+    let effects = live(&mut w, ms(500));
+    assert!(effects.iter().any(is_ack), "the probe that waited");
+    for _ in 0..5 {
+        assert!(w.probe().iter().any(is_ack));
+        let effects = live(&mut w, secs(2));
+        assert!(!effects.iter().any(writes_or_publishes));
+        // Another stall that no others can take for a crash makes it say no less.
+        w.wait(secs(3));
+        let effects = w.probe();
+        assert!(effects.iter().any(is_ack) && w.protocol.is_suspended());
+        assert!(!effects.iter().any(writes_or_publishes));
+    }
+    succeed(&mut w, read);
+    assert!(
+        w.protocol.is_suspended(),
+        "that read is from before a stall"
+    );
 }
 
 #[test]
@@ -109,9 +141,9 @@ fn a_second_stall_after_the_read_failed_starts_another_read() {
     w.wait(secs(3));
     let effects = w.probe();
     let second = the_read(&effects);
-    assert!(!effects.iter().any(is_ack), "and now they wait again");
+    assert!(effects.iter().any(is_ack), "and still are");
     let effects = succeed(&mut w, second);
-    assert!(effects.iter().any(is_ack) && !w.protocol.is_suspended());
+    assert!(!effects.iter().any(is_ack) && !w.protocol.is_suspended());
 }
 
 /// A pause that others could not have taken for a crash costs no read, and neither does waiting.

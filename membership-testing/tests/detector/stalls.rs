@@ -57,6 +57,47 @@ fn a_silo_that_stutters_for_long_harms_nobody_else() {
     for_seeds(0..20, |seed| a_silo_stutters(seed, 95, 160));
 }
 
+/// A silo of five stalls for just longer than the failure window, and then twice for less, while the
+/// table is too slow to tell it whether it still lives. Others must hear it between the stalls. The
+/// first stall may kill it; what follows may not.
+fn a_silo_stutters_beside_a_slow_table(seed: u64) -> Outcome {
+    let mut stage = Stage::set(seed, 5)?;
+    let silo = stage.draw(1)[0];
+    let window = stage.cluster.truth().config.failure_window;
+    let first = stage
+        .cluster
+        .rng()
+        .between(window * 102 / 100, window * 110 / 100);
+    stage.cluster.pause(silo, first);
+    stage.cluster.run_for(first)?;
+    let killed = !stage.lost(&[silo]).is_empty();
+    stage.cluster.slow_table(S(7), S(7));
+    let run = stage.cluster.rng().between(MS(1_500), MS(2_000));
+    stage.cluster.run_for(run)?;
+    for _ in 0..2 {
+        let stall = stage
+            .cluster
+            .rng()
+            .between(window * 50 / 100, window * 75 / 100);
+        stage.cluster.pause(silo, stall);
+        let run = stage.cluster.rng().between(MS(300), MS(900));
+        stage.cluster.run_for(stall + run)?;
+    }
+    stage.cluster.run_for(S(60))?;
+    println!(
+        "seed {seed}: killed by the first stall: {killed}, lives: {}",
+        stage.lost(&[silo]).is_empty()
+    );
+    let mut all = stage.silos.clone();
+    all.retain(|id| *id != silo || !killed);
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn a_slow_table_makes_no_silo_mute() {
+    for_seeds(0..40, a_silo_stutters_beside_a_slow_table);
+}
+
 /// Some silos of 20 stall at one moment, for four seconds.
 fn silos_stall_together(seed: u64, how_many: usize) -> Outcome {
     let mut stage = Stage::set(seed, 20)?;

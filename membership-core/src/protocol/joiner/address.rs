@@ -119,7 +119,7 @@ impl Joiner {
             counters,
             until: ctx.mono() + wait,
         };
-        ctx.timers.set(Timer::Join, ctx.mono());
+        ctx.set_timer_at(Timer::Join, ctx.mono());
     }
 
     pub(super) fn nobody_home(&self, ctx: &Ctx) -> JoinError {

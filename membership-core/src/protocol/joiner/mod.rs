@@ -257,7 +257,7 @@ impl Joiner {
             .max(newest.map_or(1, |e| e.saturating_add(1)));
         ctx.me = SiloAddress::at(endpoint, epoch);
         // The cluster's settings decide how long a join may take.
-        ctx.timers.set(
+        ctx.set_timer_at(
             Timer::JoinDeadline,
             self.began + ctx.settings().max_join_attempt_time,
         );
@@ -299,7 +299,7 @@ impl Joiner {
                     silo: ctx.me,
                     version: ctx.version(),
                 });
-                ctx.timers.set(Timer::Join, ctx.mono());
+                ctx.set_timer_at(Timer::Join, ctx.mono());
                 Step::Nothing
             }
             (Action::Join(_), Answer::Applied { .. } | Answer::Moot)
@@ -328,7 +328,7 @@ impl Joiner {
             }
             (Action::BecomeActive { .. }, Answer::Refused(_)) if self.stage == Stage::Contact => {
                 self.again_at = ctx.mono() + REFUSED_BACKOFF;
-                ctx.timers.set(Timer::Join, self.again_at);
+                ctx.set_timer_at(Timer::Join, self.again_at);
                 if !ctx.variant.scribe {
                     writer.want_read(false);
                 } else if !ctx.is_announced() {
@@ -411,7 +411,7 @@ impl Joiner {
     pub(crate) fn contact_soon(&self, ctx: &mut Ctx) {
         let at = ctx.mono() + SOON;
         if self.stage == Stage::Contact && ctx.timers.at(Timer::Join).is_none_or(|t| t > at) {
-            ctx.timers.set(Timer::Join, at);
+            ctx.set_timer_at(Timer::Join, at);
         }
     }
 

@@ -174,7 +174,7 @@ impl RollCall {
         if let Some(until) = until.filter(|t| *t > ctx.mono())
             && !ctx.timers.is_set(Timer::Check)
         {
-            ctx.timers.set(Timer::Check, until);
+            ctx.set_timer_at(Timer::Check, until);
         }
     }
 
@@ -254,7 +254,7 @@ impl RollCall {
             changed: true,
         };
         let asked = running.ask(ctx, with);
-        ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
+        ctx.set_timer_at(Timer::Check, running.next_wakeup(ctx));
         self.began = Some(now);
         self.patient_until = None;
         self.running = Some(running);
@@ -377,7 +377,7 @@ impl RollCall {
         if ((open || !running.named.is_empty()) && elapsed < limit) || few {
             let due = now >= running.next_round;
             let asked = due.then(|| (running.call, running.ask_further(ctx, &about, with.stale)));
-            ctx.timers.set(Timer::Check, running.next_wakeup(ctx));
+            ctx.set_timer_at(Timer::Check, running.next_wakeup(ctx));
             return (Vec::new(), asked);
         }
         (self.end(ctx, with), None)

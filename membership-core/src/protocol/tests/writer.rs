@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::io::CallId;
 use super::super::notice::TableState;
+use super::super::timers::Timer;
 use super::super::writer::{Outcome, Writer};
 use super::*;
 use crate::intent::{Action, Answer, Observed};
@@ -529,6 +530,38 @@ fn that_others_commit_ends_a_long_wait() {
     let at = ctx.timers.next().unwrap();
     assert!(at <= ctx.mono() + secs(4), "{at:?}");
     pass_time(&mut ctx, secs(4));
+    assert!(writer.can_commit(&ctx));
+}
+
+/// A timer in the past would look like a pause of this silo: it would say nothing until it has read
+/// the table.
+#[test]
+fn a_wait_that_is_over_plans_nothing_for_the_past() {
+    let (mut ctx, mut writer, mut call, _) = committing();
+    let unknown = || Err(error(TableErrorKind::OutcomeUnknown));
+    // The first few are sent again, unchanged.
+    let mut ends = None;
+    while ends.is_none() {
+        writer.on_committed(&mut ctx, call, unknown());
+        pass_time(&mut ctx, secs(60));
+        let read = read(&mut ctx, &mut writer).unwrap();
+        let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
+        writer.on_read(&mut ctx, read, unchanged);
+        let sent = |e| match e {
+            Effect::Commit { call, .. } => Some(call),
+            _ => None,
+        };
+        match ctx.out.drain(..).find_map(sent) {
+            Some(again) => call = again,
+            None => ends = ctx.timers.at(Timer::Writer),
+        }
+    }
+    // The wait for another commit ends while a slow table is read, which shows a newer version.
+    let over = ends.unwrap().since(ctx.mono()) + secs(9);
+    pass_time(&mut ctx, over);
+    believe(&mut ctx, snapshot(6, actives([1, 2, 3])));
+    writer.follow(&mut ctx);
+    assert!(ctx.timers.at(Timer::Writer) >= Some(ctx.mono()));
     assert!(writer.can_commit(&ctx));
 }
 

@@ -200,7 +200,7 @@ impl Writer {
         }
         self.look = Look::Wanted;
         self.call_after = self.call_after.max(ctx.mono() + LOOK_AGAIN_AFTER);
-        ctx.timers.set(Timer::Writer, self.call_after);
+        ctx.set_timer_at(Timer::Writer, self.call_after);
     }
 
     /// Whether the last answer was that of a second look.
@@ -237,8 +237,7 @@ impl Writer {
         if self.failed_at.take_if(moved).is_some() {
             let soon = ctx.mono() + ctx.jitter(CONFLICT_CAP);
             self.commit_after = self.commit_after.min(soon);
-            ctx.timers
-                .set(Timer::Writer, self.commit_after.max(self.call_after));
+            ctx.set_timer_at(Timer::Writer, self.commit_after.max(self.call_after));
         }
     }
 
@@ -304,7 +303,7 @@ impl Writer {
             return Vec::new();
         }
         if now < self.call_after {
-            ctx.timers.set(Timer::Writer, self.call_after);
+            ctx.set_timer_at(Timer::Writer, self.call_after);
             return Vec::new();
         }
         let mut unconfirmed = false;
@@ -354,12 +353,12 @@ impl Writer {
         }
         if nothing {
             if let Some(until) = gathers {
-                ctx.timers.set(Timer::Writer, until);
+                ctx.set_timer_at(Timer::Writer, until);
             }
             return Vec::new();
         }
         if now < self.commit_after {
-            ctx.timers.set(Timer::Writer, self.commit_after);
+            ctx.set_timer_at(Timer::Writer, self.commit_after);
             return Vec::new();
         }
         self.start_commit(ctx, votes, observed)
@@ -501,6 +500,6 @@ impl Writer {
         self.errors = (self.errors + 1).min(10);
         let wait = error_wait(ctx, self.errors);
         self.call_after = ctx.mono() + wait;
-        ctx.timers.set(Timer::Writer, self.call_after);
+        ctx.set_timer_at(Timer::Writer, self.call_after);
     }
 }

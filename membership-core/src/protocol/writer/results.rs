@@ -179,7 +179,7 @@ impl Writer {
                 self.queue.take_fewer(commit.batch.len());
                 self.commit_after = ctx.mono() + error_wait(ctx, self.commit_errors);
                 self.failed_at = Some(now_at);
-                ctx.timers.set(Timer::Writer, self.commit_after);
+                ctx.set_timer_at(Timer::Writer, self.commit_after);
             }
             self.queue.requeue(ctx.mono(), commit.batch);
         }
@@ -278,7 +278,7 @@ impl Writer {
         self.commit_after = ctx.mono() + wait;
         // Votes are not in the queue, so a timer is needed to collect them again.
         let next = self.commit_after.max(self.call_after);
-        ctx.timers.set(Timer::Writer, next);
+        ctx.set_timer_at(Timer::Writer, next);
         self.queue.requeue(ctx.mono(), commit.batch);
         let mut outcomes = vec![Outcome::Contact];
         match conflict.snapshot {

@@ -154,7 +154,7 @@ impl Writer {
             now + COLLECT
         };
         if ctx.timers.at(Timer::Vouching).is_none_or(|t| t > at) {
-            ctx.timers.set(Timer::Vouching, at);
+            ctx.set_timer_at(Timer::Vouching, at);
         }
         true
     }
@@ -190,7 +190,7 @@ impl Writer {
         // What is answered later is asked again.
         vouching.questions.retain(|_, q| now.since(q.at) < WAIT * 2);
         if let Some(until) = vouching.waiting.values().map(|a| a.until).min() {
-            ctx.timers.set(Timer::Vouching, until);
+            ctx.set_timer_at(Timer::Vouching, until);
         }
     }
 
