@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::machine::Protocol;
 use super::notice::{Notice, Observation};
 use super::pause::{Length, Pause};
+use super::timers::Timer;
 use crate::{SiloAddress, Suspicion};
 
 impl Protocol {
@@ -149,8 +150,10 @@ impl Protocol {
                 self.ctx.tell(Notice::Suspended(true));
             }
             if length == Length::Long {
-                // The probes of this moment are answered in time.
-                self.pause.be_silent(now + self.ctx.probe_timeout() / 2);
+                // Most tables answer in that time. Others wait for the word of this silo already.
+                let until = now + self.ctx.probe_timeout() / 8;
+                self.pause.be_silent(until);
+                self.ctx.set_timer_at(Timer::Tick, until);
             }
         }
     }

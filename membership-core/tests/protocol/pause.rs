@@ -109,10 +109,14 @@ fn a_silo_whose_read_is_slow_answers_probes_meanwhile() {
     let mut w = World::new();
     w.wait(secs(60));
     let read = the_read(&w.probe());
-    let timeout = Config::default().probe_timeout();
-    let effects = live(&mut w, timeout / 2 - ms(250));
+    let silence = Config::default().probe_timeout() / 8;
+    w.wait(silence - ms(1));
+    let effects = w.take(Input::Wake);
     assert!(!effects.iter().any(is_ack), "the table may answer soon");
-    let effects = live(&mut w, ms(500));
+    let next = w.protocol.next_wakeup().unwrap().since(w.now.mono);
+    assert_eq!(next, ms(1), "it wakes up in time");
+    w.wait(next);
+    let effects = w.take(Input::Wake);
     assert!(effects.iter().any(is_ack), "the probe that waited");
     for _ in 0..5 {
         assert!(w.probe().iter().any(is_ack));
