@@ -251,6 +251,24 @@ fn the_version_row_confirms_what_is_heard_after() {
     assert!(it.calls().is_none());
 }
 
+/// The table bears more looks at one row than reads of all.
+#[test]
+fn looks_at_the_version_row_alone_may_be_more_frequent() {
+    let between_looks = |per_row: Option<Duration>| {
+        let mut it = Silo::at(&history()[0]);
+        it.0.ctx.variant.look_per_row = per_row;
+        let [first, second] = [(); 2].map(|()| {
+            it.0.ctx.timers.clear(Timer::Hint);
+            it.0.confirm_soon();
+            it.0.ctx.timers.at(Timer::Hint).unwrap()
+        });
+        second.since(first)
+    };
+    let of_four_rows = between_looks(Some(ms(5))) - between_looks(Some(ms(2)));
+    assert_eq!(of_four_rows, ms(3) * 4);
+    assert!(between_looks(Some(ms(2))) < between_looks(None));
+}
+
 #[test]
 fn rows_that_the_table_does_not_have_are_never_confirmed() {
     let table = history();

@@ -112,6 +112,21 @@ fn a_newcomer_is_dialled_once_and_must_be_there() {
 }
 
 #[test]
+fn what_finds_no_place_is_sent_elsewhere() {
+    let mut d = Desk::new();
+    d.ctx.variant.most_waiting = 1;
+    believe(&mut d.ctx, snapshot(6, actives([1, 2, 3])));
+    let leave = |d: &mut Desk, n: u8, id| {
+        let proven = Some(instance(silo(n)));
+        d.ask(silo(n), proven, id, OwnChange::Leave).1
+    };
+    assert_eq!(leave(&mut d, 2, 1), Standing::Waiting);
+    assert_eq!(leave(&mut d, 3, 2), Standing::Elsewhere);
+    assert_eq!(leave(&mut d, 2, 1), Standing::Waiting, "it still waits");
+    assert_eq!(d.waits(), 1);
+}
+
+#[test]
 fn what_waits_is_given_back() {
     let mut d = Desk::new();
     let two = Some(instance(silo(2)));

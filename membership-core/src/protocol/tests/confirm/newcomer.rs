@@ -171,6 +171,35 @@ fn a_newcomer_with_a_view_takes_changes_only_when_the_table_has_shown_them() {
     assert_eq!(it.versions(), (7, 7));
 }
 
+/// In a start of many the table moves on all the time, and nobody has its last version for long enough.
+#[test]
+fn a_newcomer_may_take_rows_that_the_table_has_left() {
+    let table = history();
+    for takes_older in [false, true] {
+        let mut it = Silo::newcomer();
+        it.0.ctx.variant.takes_older = takes_older;
+        it.sees(&table[0]);
+        let asked = it.asked().unwrap();
+        it.answers(&table[..1], asked, 5);
+        it.0.writer = Writer::default();
+        it.0.row_is_in = false;
+        let shown = |table: &Snapshot| {
+            let mut row = row_of(table);
+            row.row = None;
+            row
+        };
+        let sent = it.0.ctx.mono();
+        it.0.on_shown(sent, shown(&table[2]));
+        let asked = it.asked().unwrap();
+        it.answers(&table[..3], asked, 7);
+        assert_eq!((it.versions(), it.calls()), ((5, 5), Some("version row")));
+        it.0.writer = Writer::default();
+        it.0.on_shown(sent, shown(&table[4]));
+        let taken = if takes_older { 7 } else { 5 };
+        assert_eq!(it.versions().0, taken);
+    }
+}
+
 #[test]
 fn a_busy_writer_names_others_and_parts_are_small() {
     let table = history();
