@@ -192,6 +192,8 @@ impl Fake {
 
 impl Machine for Fake {
     fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        // What is overdue is due now.
+        self.next = self.next.map(|at| at.max(now.mono));
         match input {
             Input::Start => {
                 let table_id = TableId::new(u128::from(self.setup.seed));
