@@ -103,7 +103,7 @@ impl GroundTruth {
 
     /// Whether a silo ran from `from` (or its start) to `to`, and answered every message within a
     /// failure window by any clock. It may have paused, any number of times, each time for less
-    /// than that. After a longer pause a silo answers nothing until it has read the table.
+    /// than that.
     #[must_use]
     pub fn answered(&self, silo: &SiloAddress, from: VirtualTime, to: VirtualTime) -> bool {
         let round_trip = self.longest_latency(from, to) * 2;

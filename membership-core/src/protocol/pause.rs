@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::io::LinkId;
 use crate::{MonoTime, SiloAddress};
 
-/// Maximum number of probes that wait for the end of a suspension.
+/// Maximum number of probes that wait for the end of a silence.
 const MAX_WAITING: usize = 256;
 
 /// Maximum number of them that came by one connection.
@@ -15,7 +15,7 @@ const PROBES_OF_A_LINK: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
-    /// Probes to answer when the read that ends the suspension has ended, successful or not.
+    /// Probes to answer when the silence ends.
     waiting: Vec<(LinkId, SiloAddress, u64)>,
     /// This silo answers no probe until then, if that read has not ended before.
     silent_until: Option<MonoTime>,
