@@ -507,7 +507,7 @@ impl Answerer {
         };
         let open = self.cases.values().filter(|case| case.failed_at.is_none());
         if let Some(next) = open.map(due).chain(self.tell_at).chain(self.first_at).min() {
-            ctx.set_timer_at(Timer::Answers, next.max(ctx.mono()));
+            ctx.set_timer_at(Timer::Answers, next);
         }
     }
 }

@@ -493,33 +493,32 @@ fn a_commit_of_repeatedly_unknown_outcome_is_planned_anew() {
     );
 }
 
+/// A commit has an unknown outcome, and the table has not changed a minute later. Returns the call in
+/// which it is sent again, unchanged: the first few are.
+fn fails(ctx: &mut Ctx, writer: &mut Writer, call: CallId) -> Option<CallId> {
+    writer.on_committed(ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+    pass_time(ctx, secs(60));
+    let read = read(ctx, writer).unwrap();
+    let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
+    writer.on_read(ctx, read, unchanged);
+    ctx.out.drain(..).find_map(|e| match e {
+        Effect::Commit { call, .. } => Some(call),
+        _ => None,
+    })
+}
+
 /// P14: a silo whose commits failed for long writes its votes soon after the table has taken those
 /// of others. A vote that waits for longer than a failure window is void.
 #[test]
 fn that_others_commit_ends_a_long_wait() {
     let (mut ctx, mut writer, mut call, _) = committing();
     for _ in 0..12 {
-        writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
-        pass_time(&mut ctx, secs(60));
-        let read = read(&mut ctx, &mut writer).unwrap();
-        let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
-        writer.on_read(&mut ctx, read, unchanged);
-        // Each of the first few is sent again, unchanged.
-        let sent = |e| match e {
-            Effect::Commit { call, .. } => Some(call),
-            _ => None,
-        };
-        let again = ctx.out.drain(..).find_map(sent);
-        call = again.unwrap_or_else(|| {
+        call = fails(&mut ctx, &mut writer, call).unwrap_or_else(|| {
             pass_time(&mut ctx, secs(60));
             commit(&mut ctx, &mut writer).unwrap().0
         });
     }
-    writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
-    pass_time(&mut ctx, secs(60));
-    let read = read(&mut ctx, &mut writer).unwrap();
-    let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
-    writer.on_read(&mut ctx, read, unchanged);
+    assert_eq!(fails(&mut ctx, &mut writer, call), None);
     for _ in 0..2 {
         writer.follow(&mut ctx);
         pass_time(&mut ctx, secs(4));
@@ -538,26 +537,12 @@ fn that_others_commit_ends_a_long_wait() {
 #[test]
 fn a_wait_that_is_over_plans_nothing_for_the_past() {
     let (mut ctx, mut writer, mut call, _) = committing();
-    let unknown = || Err(error(TableErrorKind::OutcomeUnknown));
-    // The first few are sent again, unchanged.
-    let mut ends = None;
-    while ends.is_none() {
-        writer.on_committed(&mut ctx, call, unknown());
-        pass_time(&mut ctx, secs(60));
-        let read = read(&mut ctx, &mut writer).unwrap();
-        let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
-        writer.on_read(&mut ctx, read, unchanged);
-        let sent = |e| match e {
-            Effect::Commit { call, .. } => Some(call),
-            _ => None,
-        };
-        match ctx.out.drain(..).find_map(sent) {
-            Some(again) => call = again,
-            None => ends = ctx.timers.at(Timer::Writer),
-        }
+    while let Some(again) = fails(&mut ctx, &mut writer, call) {
+        call = again;
     }
+    let ends = ctx.timers.at(Timer::Writer).unwrap();
     // The wait for another commit ends while a slow table is read, which shows a newer version.
-    let over = ends.unwrap().since(ctx.mono()) + secs(9);
+    let over = ends.since(ctx.mono()) + secs(9);
     pass_time(&mut ctx, over);
     believe(&mut ctx, snapshot(6, actives([1, 2, 3])));
     writer.follow(&mut ctx);

@@ -245,7 +245,7 @@ impl Writer {
             news.unwrap_or(a.heard + a.patience).min(a.until)
         });
         match next.min() {
-            Some(at) => ctx.set_timer_at(Timer::Courier, at.max(ctx.mono())),
+            Some(at) => ctx.set_timer_at(Timer::Courier, at),
             None => ctx.timers.clear(Timer::Courier),
         }
     }
