@@ -102,6 +102,11 @@ pub struct Config {
     /// Whether a silo sends its view to other silos after a commit. Default true. When false, silos
     /// learn of changes only from the table and its hints.
     pub enable_dissemination: bool,
+    /// Whether one silo writes the changes of many: this silo sends its changes to the silo that made
+    /// the last commit, and writes those that others send. Also, it joins without reading all rows, and
+    /// looks at the version row alone where that is enough. Default false; for clusters of hundreds of
+    /// silos, in which all set it. A silo writes for itself where nobody writes for it.
+    pub scribe: bool,
 }
 
 impl Default for Config {
@@ -174,6 +179,7 @@ impl Config {
             table_call_timeout: ms(call),
             leave_timeout: ms(leave),
             enable_dissemination: true,
+            scribe: false,
         }
     }
 

@@ -101,6 +101,19 @@ impl ProtocolVariant {
         part_bytes: 3_000,
     };
 
+    /// This protocol where one silo writes for many: [`Config::scribe`](crate::Config::scribe).
+    pub const SCRIBE: Self = Self {
+        scribe: true,
+        full_check_limit: Some(256),
+        flood_above: Some(24),
+        // The table then serves at most 10,000 such looks a second.
+        look_per_row: Some(Duration::from_micros(100)),
+        takes_older: true,
+        most_waiting: 16_384,
+        stops_when_full: true,
+        ..Self::STANDARD
+    };
+
     /// The bounds of the wait after this many conflicts in a row, if they are not the standard
     /// ones.
     pub(crate) fn backoff(&self, conflicts: u32) -> Option<(Duration, Duration)> {

@@ -29,9 +29,12 @@ pub struct Which {
     /// A stranger, former members and one member forge messages, as in the campaign
     #[arg(long)]
     hostile: bool,
-    /// One silo writes the changes of many: an experiment
+    /// One silo writes the changes of many, as in the campaign
     #[arg(long)]
     scribe: bool,
+    /// With --scribe: every other silo that starts does without, as in the campaign
+    #[arg(long, requires = "scribe")]
+    mixed: bool,
     /// Steps at which no fault starts, counted from 0
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<u32>,
@@ -45,6 +48,7 @@ impl Which {
             only: self.faults.clone(),
             hostile: self.hostile,
             scribe: self.scribe,
+            mixed: self.mixed,
             skip: self.skip.iter().copied().collect(),
             ..CampaignOptions::default()
         }

@@ -138,18 +138,7 @@ impl System {
             Self::Membership | Self::Supervised => Some((lan, ProtocolVariant::STANDARD)),
             Self::Scribe => {
                 let config = if silos > LARGE { slow } else { lan };
-                let variant = ProtocolVariant {
-                    scribe: true,
-                    full_check_limit: Some(256),
-                    flood_above: Some(24),
-                    // The table then serves at most 10,000 such looks a second.
-                    look_per_row: Some(Duration::from_micros(100)),
-                    takes_older: true,
-                    most_waiting: 16_384,
-                    stops_when_full: true,
-                    ..ProtocolVariant::STANDARD
-                };
-                Some((config, variant))
+                Some((config, ProtocolVariant::SCRIBE))
             }
             Self::Orleans2019 => {
                 let mut config = lan;

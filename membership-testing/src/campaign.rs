@@ -17,6 +17,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::machine::every_other;
 use crate::{Cluster, Detail, Rng, Stats, Violation};
 pub use fault::{Fault, ParseFaultError};
 use membership_core::hooks::ProtocolVariant;
@@ -27,6 +28,16 @@ pub use shrink::{Shrunk, shrink};
 const MORE_KINDS: usize = 6;
 /// Lines of the trace that a violation shows.
 const TAIL: usize = 160;
+
+/// One silo writes for many, with limits so small that campaigns meet each of them.
+const SMALL: ProtocolVariant = ProtocolVariant {
+    full_check_limit: Some(5),
+    flood_above: Some(5),
+    changes_per_commit: 3,
+    most_waiting: 4,
+    kept_views: 2,
+    ..ProtocolVariant::SCRIBE
+};
 
 /// The result of a campaign without a violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,17 +134,10 @@ fn prepare(seed: u64, options: &CampaignOptions) -> Result<Cluster, Violation> {
         .silos(options.silos)
         .config(options.config.clone())
         .detail(detail);
-    let builder = if options.scribe {
-        builder.variant(ProtocolVariant {
-            scribe: true,
-            full_check_limit: Some(5),
-            flood_above: Some(5),
-            kept_views: 2,
-            part_bytes: 1,
-            ..ProtocolVariant::STANDARD
-        })
-    } else {
-        builder
+    let builder = match (options.scribe, options.mixed) {
+        (false, _) => builder,
+        (true, false) => builder.variant(SMALL),
+        (true, true) => builder.variant(SMALL).machines(every_other(SMALL)),
     };
     let builder = match options.prepare {
         Some(prepare) => prepare(builder),

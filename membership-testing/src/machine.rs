@@ -103,6 +103,20 @@ pub(super) fn protocols_of(variant: ProtocolVariant) -> MachineFactory {
     Box::new(move |setup| Box::new(hooks::protocol(setup, variant)))
 }
 
+/// Protocols of which every other one is the standard one.
+pub(super) fn every_other(variant: ProtocolVariant) -> MachineFactory {
+    let mut differs = false;
+    Box::new(move |setup| {
+        differs = !differs;
+        let variant = if differs {
+            variant
+        } else {
+            ProtocolVariant::STANDARD
+        };
+        Box::new(hooks::protocol(setup, variant))
+    })
+}
+
 /// Protocols of one cluster that share their views, so that thousands of silos fit into memory. For
 /// clusters in which nobody forges rows.
 #[must_use]

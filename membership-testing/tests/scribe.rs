@@ -1,5 +1,5 @@
 //! One silo writes the changes of many: mass starts, and what becomes of them when that silo dies, is
-//! paused, or knows nothing of such requests. An experiment: not the standard protocol.
+//! paused, or knows nothing of such requests. The setting `scribe`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::Cell;

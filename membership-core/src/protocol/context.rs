@@ -118,6 +118,10 @@ pub(crate) struct Ctx {
 impl Ctx {
     pub(crate) fn new(setup: Setup) -> Self {
         let me = SiloAddress::at(setup.identity.advertise, 0);
+        let variant = match setup.config.scribe {
+            true => ProtocolVariant::SCRIBE,
+            false => ProtocolVariant::STANDARD,
+        };
         Self {
             words: Words::new(&setup),
             shared: Arc::new(setup.config.shared().workable()),
@@ -126,7 +130,7 @@ impl Ctx {
             identity: setup.identity,
             config: setup.config,
             limits: setup.limits,
-            variant: ProtocolVariant::STANDARD,
+            variant,
             now: Now::default(),
             timers: Timers::default(),
             out: Vec::new(),

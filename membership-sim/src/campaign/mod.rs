@@ -49,9 +49,12 @@ pub struct Campaign {
     /// A stranger, former members and one member forge messages of every kind all the time
     #[arg(long)]
     hostile: bool,
-    /// One silo writes the changes of many: an experiment
+    /// One silo writes the changes of many
     #[arg(long)]
     scribe: bool,
+    /// With --scribe: every other silo that starts does without
+    #[arg(long, requires = "scribe")]
+    mixed: bool,
     /// Members without a store: the rules G1 to G17, in as long as their faults take
     #[arg(long, conflicts_with_all = ["daily", "hostile", "scribe", "minutes"])]
     gossip: bool,
@@ -128,6 +131,7 @@ impl Campaign {
             minutes: self.minutes,
             hostile: self.hostile,
             scribe: self.scribe,
+            mixed: self.mixed,
             ..CampaignOptions::default()
         }
     }
@@ -237,6 +241,7 @@ mod tests {
             silos: 5,
             hostile: false,
             scribe: false,
+            mixed: false,
             gossip: false,
             minutes: 1,
             jobs: Some(3),

@@ -23,8 +23,10 @@ pub struct CampaignOptions {
     pub only: Vec<Fault>,
     /// Whether a stranger, former members and one member forge messages all the time.
     pub hostile: bool,
-    /// Whether one silo writes the changes of many: an experiment.
+    /// Whether one silo writes the changes of many: [`Config::scribe`].
     pub scribe: bool,
+    /// With `scribe`: every other silo that starts does without.
+    pub mixed: bool,
     /// Steps at which no fault starts, counted from 0: to find out which of them matter.
     pub skip: BTreeSet<u32>,
     /// Other changes of the simulation, such as other machines or checkers.
@@ -43,6 +45,7 @@ impl Default for CampaignOptions {
             only: Vec::new(),
             hostile: false,
             scribe: false,
+            mixed: false,
             skip: BTreeSet::new(),
             prepare: None,
             everything: false,
@@ -52,8 +55,8 @@ impl Default for CampaignOptions {
 
 impl CampaignOptions {
     /// The arguments of a command that runs with these options: `--silos N`, `--minutes N`,
-    /// `--faults A,B,…`, `--hostile`, `--scribe` and `--skip N,N,…`, each only if it differs from the default. The
-    /// configuration and `prepare` have no arguments.
+    /// `--faults A,B,…`, `--hostile`, `--scribe`, `--mixed` and `--skip N,N,…`, each only if it differs from the
+    /// default. The configuration and `prepare` have no arguments.
     #[must_use]
     pub fn arguments(&self) -> String {
         let (defaults, mut text) = (Self::default(), String::new());
@@ -71,6 +74,9 @@ impl CampaignOptions {
         }
         if self.scribe {
             text.push_str(" --scribe");
+        }
+        if self.mixed {
+            text.push_str(" --mixed");
         }
         if !self.skip.is_empty() {
             let _ = write!(text, " --skip {}", list(self.skip.iter()));

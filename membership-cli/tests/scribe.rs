@@ -1,0 +1,147 @@
+//! Real silos of which one writes the changes of all: the setting `scribe`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
+
+mod support;
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::Signal;
+use support::silos::{Cluster, Process, port};
+use support::{Place, secs};
+
+/// What silos that write for each other have in a configuration file.
+const CONFIG: &str = "preset = \"lan\"\nscribe = true\n";
+
+/// A place with a configuration file beside the table, and the options that name the file.
+fn place() -> (Place, [String; 2]) {
+    let place = Place::new();
+    let file = place.file().with_file_name("silo.toml");
+    std::fs::write(&file, CONFIG).unwrap();
+    (place, ["--config".to_owned(), file.display().to_string()])
+}
+
+fn version(place: &Place) -> u64 {
+    let status = place.run(&["status", "--json"]).expect(0).json();
+    status["version"].as_u64().unwrap()
+}
+
+#[test]
+fn the_scribe_is_killed_while_many_start() {
+    const OTHERS: usize = 15;
+    let (place, options) = place();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let scribe = Process::start(&place, port(), "lan", &options);
+    scribe.address(secs(30));
+    let silos: Vec<Process> = (0..OTHERS)
+        .map(|_| Process::start(&place, port(), "lan", &options))
+        .collect();
+    // The first of them are in the table, and it is the one that wrote them.
+    scribe.wait("a silo that joins", secs(30), |lines| {
+        let last = lines.iter().rfind(|l| l.event["event"] == "view")?;
+        (last.event["members"].as_array()?.len() > 1).then_some(())
+    });
+    scribe.signal(Signal::KILL);
+    let mut cluster = Cluster {
+        place,
+        preset: "lan",
+        silos,
+    };
+    cluster.all_active(secs(60));
+    cluster.agree(secs(10));
+    for silo in &mut cluster.silos {
+        assert!(silo.is_running(), "{:?}", silo.lines().last());
+    }
+    // One commit per change would be 33 commits and a few votes.
+    let version = version(&cluster.place);
+    assert!(version <= 25, "{version} commits");
+}
+
+#[test]
+fn silos_with_and_without_it_live_in_one_cluster() {
+    let (place, options) = place();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let silos = (0..6)
+        .map(|i| {
+            let more = if i % 2 == 0 { &options[..] } else { &[] };
+            Process::start(&place, port(), "lan", more)
+        })
+        .collect();
+    let mut cluster = Cluster {
+        place,
+        preset: "lan",
+        silos,
+    };
+    cluster.all_active(secs(60));
+    let killed = cluster.address(5);
+    cluster.silos[5].signal(Signal::KILL);
+    cluster.silos.truncate(5);
+    for silo in &cluster.silos {
+        silo.sees_dead(&killed, "voted", secs(30));
+    }
+    cluster.agree(secs(10));
+}
+
+#[test]
+#[ignore = "starts two hundred processes: .ci/run nightly runs it"]
+fn two_hundred_start_at_once_and_their_scribe_is_killed() {
+    const SILOS: usize = 200;
+    let (place, options) = place();
+    // All at one moment, so that they are different ones.
+    let free: Vec<TcpListener> = (0..SILOS)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let ports: Vec<u16> = free
+        .iter()
+        .map(|l| l.local_addr().unwrap().port())
+        .collect();
+    drop(free);
+    let began = Instant::now();
+    let mut silos: Vec<Process> = ports
+        .into_iter()
+        .map(|port| {
+            let listen = format!("127.0.0.1:{port}");
+            let mut args = vec!["silo", "--exit-with-stdin", "--listen", &listen];
+            args.extend(options.iter().map(String::as_str));
+            Process::spawn(place.command(&args), port)
+        })
+        .collect();
+    let mut killed = false;
+    loop {
+        let status = place.run(&["status", "--json"]);
+        // Nothing is there until the first of them has made the table.
+        let status = (status.code == Some(0)).then(|| status.json());
+        let members = status.as_ref().and_then(|s| s["members"].as_array());
+        let count = |status: &str| {
+            let all = members.into_iter().flatten();
+            all.filter(|m| m["status"] == status).count()
+        };
+        let (active, joining) = (count("Active"), count("Joining"));
+        if let Some(status) = status.as_ref().filter(|_| !killed)
+            && active + joining >= SILOS / 2
+        {
+            let recent = status["recent"].as_array().unwrap();
+            let scribe = recent.last().unwrap()["committer"].as_str().unwrap();
+            let is_it = |silo: &Process| scribe.starts_with(&format!("127.0.0.1:{}@", silo.port));
+            let at = silos.iter().position(is_it).unwrap();
+            silos.remove(at).signal(Signal::KILL);
+            killed = true;
+        }
+        if killed && active == SILOS - 1 && joining == 0 {
+            break;
+        }
+        let took = began.elapsed();
+        assert!(took < secs(60), "{active} Active, {joining} Joining");
+        thread::sleep(secs(1));
+    }
+    eprintln!("all Active after {:.1} s", began.elapsed().as_secs_f64());
+    for silo in &mut silos {
+        assert!(silo.is_running(), "{:?}", silo.lines().last());
+    }
+}
