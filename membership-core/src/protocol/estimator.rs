@@ -54,6 +54,15 @@ impl SampleWindow {
         self.squares += seconds * seconds;
     }
 
+    /// Replaces the newest sample of this value, if there is one.
+    pub(crate) fn replace(&mut self, old: f64, seconds: f64) {
+        if let Some(sample) = self.samples.iter_mut().rev().find(|s| **s == old) {
+            *sample = seconds;
+            self.sum += seconds - old;
+            self.squares += seconds * seconds - old * old;
+        }
+    }
+
     /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -93,6 +102,11 @@ impl Default for Estimator {
 impl Estimator {
     pub(crate) fn add(&mut self, round_trip: Duration) {
         self.0.add(round_trip.as_secs_f64());
+    }
+
+    /// A round trip that was added is another one.
+    pub(crate) fn correct(&mut self, old: Duration, round_trip: Duration) {
+        self.0.replace(old.as_secs_f64(), round_trip.as_secs_f64());
     }
 
     /// mean + k·σ; none while there are too few samples. The caller sets the bounds.

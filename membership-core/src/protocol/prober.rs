@@ -24,6 +24,8 @@ pub(crate) const MAX_SUPPRESSED: u32 = 3;
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// Within which time new targets are probed first while most silos join.
 const WHILE_MANY_JOIN: Duration = Duration::from_millis(250);
+/// The part of a probe timeout within which answers of one silo have come together.
+const TOGETHER: u32 = 8;
 /// How many unanswered probes of one silo are remembered, so that a late answer is recognized.
 const MAX_LATE: usize = 8;
 
@@ -63,6 +65,8 @@ struct Peer {
     last_answer: Option<(MonoTime, WallTime)>,
     /// The last answer of its protocol; those of its application do not count here.
     last_reply: Option<MonoTime>,
+    /// When the last probe was answered, and the round trip that was taken from that.
+    sampled: Option<(MonoTime, Duration)>,
     /// When the question was sent whose answer came last, on any connection.
     asked: Option<MonoTime>,
     suppressed: u32,
@@ -384,14 +388,26 @@ impl Prober {
             }
         };
         let round_trip = now.since(sent);
-        peer.estimator.add(round_trip);
+        // Answers that come together have waited together: for a silo that stood still, or a connection.
+        // How long they did says nothing of the next one, except for the one that waited least.
+        let moment = ctx.probe_timeout() / TOGETHER;
+        let together = peer.sampled.filter(|(at, _)| now.since(*at) <= moment);
+        let sample = together.map_or(round_trip, |(_, other)| other.min(round_trip));
+        peer.sampled = Some((now, sample));
+        match together {
+            Some((_, old)) => peer.estimator.correct(old, sample),
+            None => peer.estimator.add(sample),
+        }
         peer.asked = peer.asked.max(Some(sent));
         if in_time.is_some() {
             let planned = peer.planned.take().filter(|at| *at > now);
             let next = planned.unwrap_or((sent + period).max(now));
             ctx.set_timer_at(Timer::Probe(from), next);
         }
-        self.overall.add(round_trip);
+        match together {
+            Some((_, old)) => self.overall.correct(old, sample),
+            None => self.overall.add(sample),
+        }
         ctx.observe(Observation::ProbeAnswered {
             peer: from,
             round_trip,

@@ -311,6 +311,29 @@ fn a_late_answer_clears_the_suspicion_and_is_a_sample() {
     assert!(p.timeout(2) > ms(2_500), "{:?}", p.timeout(2));
 }
 
+/// A silo that stood still answers all of its probes at one moment. It is not far away.
+#[test]
+fn answers_that_come_together_say_how_long_the_last_one_took() {
+    let mut p = Probing::new(2);
+    p.answers_after(8, ms(10));
+    let nonces: Vec<u64> = (0..6).map(|_| p.next_probe()).collect();
+    for nonce in nonces {
+        pass_time(&mut p.ctx, ms(1));
+        assert!(p.ack(nonce));
+    }
+    assert_eq!(p.timeout(2), ms(1_500));
+    assert_eq!(p.timeout(9), ms(1_500), "nor is anybody else");
+    p.answers_after(2, ms(10));
+    // One by one, as they were sent, they are samples each.
+    for _ in 0..4 {
+        let nonce = p.next_probe();
+        p.next_probe();
+        pass_time(&mut p.ctx, ms(400));
+        assert!(p.ack(nonce));
+    }
+    assert!(p.timeout(2) > ms(2_500), "{:?}", p.timeout(2));
+}
+
 #[test]
 fn only_the_silo_itself_answers_its_probes() {
     let mut p = Probing::new(3);
@@ -336,7 +359,7 @@ fn a_fresh_target_uses_the_round_trips_of_all() {
     assert_eq!(timeout, p.timeout(2));
     // Its own round trips count as soon as there are enough.
     for _ in 0..4 {
-        let by = ms(1);
+        let by = secs(1);
         p.ctx.set_timer(Timer::Probe(silo(3)), by);
         p.ctx.timers.clear(Timer::Probe(silo(2)));
         p.wake();
