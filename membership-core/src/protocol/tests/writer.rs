@@ -696,3 +696,46 @@ fn waits_shrink_with_time_in_conflicts() {
     assert_eq!(after(20, 60, 1_000_000, true), 2_000);
     assert_eq!(after(0, u64::MAX, usize::MAX, false), 40);
 }
+
+/// A table that was restored may show the very version on which a commit of unknown outcome was made.
+/// It is not written until it is judged, and not read all the time either.
+#[test]
+fn nothing_is_sent_again_to_a_table_that_shows_less() {
+    for suspended in [false, true] {
+        let (mut ctx, mut writer, call, _) = committing();
+        writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+        pass_time(&mut ctx, secs(2));
+        let call = read(&mut ctx, &mut writer).unwrap();
+        // A read that was abandoned has shown more meanwhile.
+        believe(&mut ctx, snapshot(8, actives([1, 2, 3])));
+        ctx.suspended = suspended;
+        let restored = snapshot(5, actives([1, 2, 3]));
+        let outcomes = writer.on_read(&mut ctx, call, read_table(restored));
+        assert_eq!(answers(&outcomes), []);
+        let sent = |e: &Effect| matches!(e, Effect::Commit { .. });
+        assert!(!ctx.out.iter().any(sent), "suspended: {suspended}");
+        assert!(read(&mut ctx, &mut writer).is_none(), "not at once");
+        pass_time(&mut ctx, secs(2));
+        assert!(read(&mut ctx, &mut writer).is_some());
+    }
+}
+
+/// "Unchanged" is said of the version that was known when the read was sent.
+#[test]
+fn what_is_unchanged_since_an_older_view_confirms_no_newer_one() {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
+    let mut writer = Writer::default();
+    writer.want_read(false);
+    let call = read(&mut ctx, &mut writer).unwrap();
+    // A read that was abandoned is answered.
+    believe(&mut ctx, snapshot(8, actives([1, 2, 3])));
+    let unchanged = Ok(ReadAnswer::Unchanged { heartbeats: None });
+    let outcomes = writer.on_read(&mut ctx, call, unchanged);
+    let reads = |o: &Outcome| matches!(o, Outcome::Read { .. });
+    assert!(!outcomes.iter().any(reads), "{outcomes:?}");
+    assert!(
+        read(&mut ctx, &mut writer).is_some(),
+        "it is read once more"
+    );
+}

@@ -54,6 +54,13 @@ impl Writer {
             }
         };
         self.errors = 0;
+        if matches!(answer, ReadAnswer::Unchanged { .. }) && version < ctx.base_version() {
+            // An abandoned read has shown a newer view since this one was sent: it does not confirm that.
+            self.waiters.extend(waiters);
+            self.want_read(true);
+            self.read_done = false;
+            return vec![Outcome::Contact];
+        }
         self.last_read = Some(sent);
         self.read_done = true;
         let still = |at| matches!(answer, ReadAnswer::Unchanged { .. }) && version == at;
@@ -167,7 +174,12 @@ impl Writer {
         let votes = |i: &Intent| matches!(i.action, Action::Suspect { .. });
         if may_still_land && !failing && !commit.batch.iter().any(votes) {
             // The same bytes are sent again, so that at most one of the two succeeds.
-            if ctx.suspended || ctx.table_changed() {
+            // Nothing is written to a table that shows less than it did: the gate judges it next.
+            let rolled_back = now_at < ctx.base_version() || ctx.table_doubted();
+            if rolled_back {
+                self.unsettled = Some(commit);
+                self.back_off(ctx);
+            } else if ctx.suspended {
                 self.unsettled = Some(commit);
             } else {
                 let request = again;
