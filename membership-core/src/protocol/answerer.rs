@@ -534,10 +534,14 @@ fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {
     ctx.send_to(silo, Message::Probe { nonce });
 }
 
-/// Whether this silo may say *failed*.
+/// Whether this silo may say *failed*. If it is suspended because the table does not answer, its word
+/// is as good as that of others that have lost the table: it counts only while the row of this silo is
+/// Active in the view to which the votes are applied. Otherwise a few suspended silos that answer probes,
+/// and so are not stale, could keep a dead one in the view.
 fn may_judge(ctx: &Ctx, judge: Judge) -> bool {
+    let waits_for_the_table = ctx.suspended && ctx.table.failing_since.is_none();
     judge.local == 0
-        && !ctx.suspended
+        && !waits_for_the_table
         && !ctx.table_doubted()
         && matches!(ctx.status, SiloStatus::Active | SiloStatus::Joining)
 }

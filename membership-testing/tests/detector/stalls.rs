@@ -5,6 +5,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::stage::{MS, Outcome, S, Stage, for_each, for_seeds, require};
+use membership_core::SiloStatus;
+use membership_testing::{Cluster, ProcessId};
 
 /// A silo answers probes again this long after its last stall. Before that it may have to read a
 /// slow table, and somebody has to probe it.
@@ -256,6 +258,80 @@ fn a_silo_that_less_than_half_lost_may_pause() {
         }
         a_silo_that_half_reach_stalls(seed, silos)
     });
+}
+
+/// All machines stand still for longer than the failure window, and some of the silos get no answer
+/// of the table afterwards: they stay suspended, and answer probes.
+fn some_stay_suspended(
+    seed: u64,
+    silos: usize,
+    suspended: usize,
+) -> Result<(Stage, Vec<ProcessId>), Box<dyn Error>> {
+    let mut stage = Stage::set(seed, silos)?;
+    let drawn = stage.draw(silos);
+    let stall = stage.cluster.rng().between(MS(4_700), S(12));
+    for silo in &drawn {
+        stage.cluster.pause(*silo, stall);
+    }
+    for silo in &drawn[..suspended] {
+        stage.cluster.cut_from_table(*silo, true);
+    }
+    stage.cluster.run_for(stall + S(20))?;
+    stage.all_live(&drawn)?;
+    let waits = |silo: &&ProcessId| stage.cluster.is_suspended(**silo);
+    let waiting = drawn.iter().filter(waits).count();
+    require!(waiting == suspended, "{waiting} are suspended");
+    Ok((stage, drawn))
+}
+
+/// Silos that are suspended for good keep no newcomer out for longer than those that have lost the table.
+fn a_silo_joins_suspended_ones(seed: u64, (silos, suspended): (usize, usize)) -> Outcome {
+    let (mut stage, drawn) = some_stay_suspended(seed, silos, suspended)?;
+    let joiner = stage.cluster.start(1)[0];
+    let from = stage.cluster.now();
+    let active = |c: &Cluster| {
+        c.row(joiner)
+            .is_some_and(|e| e.status == SiloStatus::Active)
+    };
+    stage.cluster.run_until(S(300), active)?;
+    let took = stage.cluster.now() - from;
+    println!("seed {seed}: {suspended} of {silos} suspended: joined after {took:.1?}");
+    require!(took <= S(20), "the joiner needed {took:.1?}");
+    for silo in &drawn {
+        stage.cluster.cut_from_table(*silo, false);
+    }
+    stage.ends_well_for(&drawn)
+}
+
+#[test]
+fn silos_that_stay_suspended_keep_nobody_out() {
+    let cases = [(2, 1), (3, 1), (3, 2), (5, 3), (7, 4)];
+    for_each(&cases, 0..10, a_silo_joins_suspended_ones);
+}
+
+/// Silos that are suspended for good keep no silo in the view that has crashed.
+fn a_silo_crashes_beside_suspended_ones(seed: u64, (silos, suspended): (usize, usize)) -> Outcome {
+    let (mut stage, mut drawn) = some_stay_suspended(seed, silos, suspended)?;
+    let Some(gone) = drawn.pop() else {
+        return Err("nobody was drawn".into());
+    };
+    stage.cluster.crash_machine(gone);
+    let from = stage.cluster.now();
+    let dead = |c: &Cluster| c.row(gone).is_none_or(|e| e.status == SiloStatus::Dead);
+    stage.cluster.run_until(S(300), dead)?;
+    let took = stage.cluster.now() - from;
+    println!("seed {seed}: {suspended} of {silos} suspended: noticed after {took:.1?}");
+    require!(took <= S(30), "the crash was noticed after {took:.1?}");
+    for silo in &drawn {
+        stage.cluster.cut_from_table(*silo, false);
+    }
+    stage.ends_well_for(&drawn)
+}
+
+#[test]
+fn silos_that_stay_suspended_keep_no_dead_one() {
+    let cases = [(3, 1), (4, 2), (5, 3), (7, 5), (10, 8)];
+    for_each(&cases, 0..10, a_silo_crashes_beside_suspended_ones);
 }
 
 /// All silos stall for a moment, run for a moment, and so on: each time for less than makes one doubt
