@@ -180,3 +180,70 @@ fn a_counter_that_starts_again_ends_nobody() {
         a_counter_starts_again(n, cut);
     }
 }
+
+/// As many honest silos as this pause at the same moment, for less than the failure window; a liar says
+/// of all of them that they have been silent for longer, and that it misses them.
+fn pause_together(n: usize, victims: usize, pause: Duration) -> Vec<(u64, Vec<usize>)> {
+    let mut killed = Vec::new();
+    for seed in 1..=SEEDS / 2 {
+        let mut sweep = 0;
+        let mut calls: Vec<(SiloAddress, u64, MonoTime)> = Vec::new();
+        let mut s = scene(n, &[0], seed, MS(20), move |ctl| {
+            ctl.withhold(|_, m| matches!(m, Message::RollAnswer { .. }));
+            let victims = ctl.plan.victims.clone();
+            if let Some((from, body)) = ctl.heard.clone()
+                && let Message::RollCall { call, .. } = &*body
+            {
+                calls.retain(|(f, ..)| *f != from);
+                calls.push((from, *call, ctl.now));
+            } else if !ctl.tick {
+                return;
+            }
+            let now = ctl.now;
+            calls.retain(|(.., at)| now.since(*at) < S(8));
+            sweep = (sweep + 1) % 16;
+            let silent = 6_000 - sweep * 100;
+            for (to, call, _) in calls.clone() {
+                let about = |v: &SiloAddress| (*v, failed(silent, Some(silent + 9_900)));
+                let findings = victims.iter().map(about).collect();
+                let missed = victims.clone();
+                ctl.say(
+                    to,
+                    Message::RollAnswer {
+                        call,
+                        findings,
+                        missed,
+                    },
+                );
+            }
+            if sweep == 0 {
+                for to in ctl.others() {
+                    let suspects = victims.iter().map(|v| (*v, 0)).collect();
+                    ctl.say(to, Message::RollCall { call: 1, suspects });
+                }
+            }
+        });
+        let silos: Vec<usize> = (n - victims..n).collect();
+        s.c.run_for(MS(seed * 137)).unwrap();
+        s.start(&silos);
+        for silo in ids(&silos) {
+            s.c.pause(silo, pause);
+        }
+        s.c.run_for(S(30)).unwrap();
+        let dead = s.honest_dead(n, &[]);
+        if !dead.is_empty() {
+            killed.push((seed, dead));
+        }
+    }
+    println!("{n} silos, {victims} pause for {pause:?}: killed (seed, who) {killed:?}");
+    killed
+}
+
+#[test]
+fn one_and_short_pauses_of_many_kill_nobody() {
+    let mut bad = Vec::new();
+    for (n, victims) in [(4, 2), (5, 2), (5, 4), (7, 4), (9, 4), (9, 6)] {
+        bad.extend(pause_together(n, victims, MS(4_200)));
+    }
+    assert!(bad.is_empty(), "{bad:?}");
+}

@@ -10,6 +10,7 @@
 )]
 
 mod deaths;
+mod farewells;
 mod healthy;
 mod liar;
 mod load;
