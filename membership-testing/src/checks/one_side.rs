@@ -1,6 +1,8 @@
 //! P13: a partition costs one side only.
 
-use super::{Check, Fact, active, newly_dead};
+use std::collections::BTreeMap;
+
+use super::{Check, Fact, active, changed, newly_dead};
 use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, Split};
 use membership_core::{MembershipEntry, SiloAddress, SiloStatus, Snapshot};
@@ -18,6 +20,8 @@ pub struct OneSide {
     /// The start of the partition that the losses belong to.
     since: Option<VirtualTime>,
     losses: Vec<Loss>,
+    /// When the rows came that are in the table. Before, it did not matter what became of their silos.
+    joined: BTreeMap<SiloAddress, VirtualTime>,
 }
 
 /// A side of a partition: the group of its hosts.
@@ -47,8 +51,19 @@ fn side(silo: &SiloAddress, split: &Split, truth: &GroundTruth) -> Option<Side> 
 }
 
 /// How many silos of a side run that count in majorities: the Active ones, and where at most two
-/// silos are Active that are certainly not stale, the Joining ones.
-fn running(of: Side, table: &Snapshot, split: &Split, truth: &GroundTruth) -> usize {
+/// silos are Active that are certainly not stale, the Joining ones. `joined`: since when they are in the
+/// table.
+fn running(
+    of: Side,
+    table: &Snapshot,
+    split: &Split,
+    joined: &BTreeMap<SiloAddress, VirtualTime>,
+    truth: &GroundTruth,
+) -> usize {
+    let since = |silo| {
+        let joined = joined.get(silo).copied();
+        joined.map_or(split.since, |at| at.max(split.since))
+    };
     let is_new = |silo: &SiloAddress| {
         let since = truth.ago(truth.shortest_staleness());
         truth
@@ -67,7 +82,7 @@ fn running(of: Side, table: &Snapshot, split: &Split, truth: &GroundTruth) -> us
         .entries()
         .filter(counts)
         .filter(|e| side(&e.address, split, truth) == Some(of))
-        .filter(|e| truth.answered(&e.address, split.since, truth.now))
+        .filter(|e| truth.answered(&e.address, since(&e.address), truth.now))
         .count()
 }
 
@@ -77,15 +92,22 @@ impl Check for OneSide {
     }
 
     fn observe(&mut self, fact: &Fact<'_>, truth: &GroundTruth) -> Result<(), String> {
-        let (
-            Fact::Committed {
-                before,
-                after,
-                request,
-            },
-            Some(split),
-        ) = (fact, &truth.split)
+        let Fact::Committed {
+            before,
+            after,
+            request,
+        } = fact
         else {
+            return Ok(());
+        };
+        for silo in changed(request) {
+            if after.rows.get(&silo).is_none() {
+                self.joined.remove(&silo);
+            } else if before.rows.get(&silo).is_none() {
+                self.joined.insert(silo, truth.now);
+            }
+        }
+        let Some(split) = &truth.split else {
             return Ok(());
         };
         let decided = truth.decided(request.id);
@@ -119,7 +141,7 @@ impl Check for OneSide {
                 side,
                 by,
             };
-            let count = |of| running(of, before, split, truth);
+            let count = |of| running(of, before, split, &self.joined, truth);
             // Which side must have outgrown the one that loses a silo now.
             let winner = |earlier: &Loss| if by == side { earlier.side } else { by };
             let earlier = self
