@@ -176,6 +176,7 @@ impl Protocol {
 
     /// Asks the other silos about suspects, and takes what they found.
     fn call_the_roll(&mut self, input: &VoterInput<'_>) {
+        self.roll_call.unwritten = self.writer.waits_in_vain();
         let own = self.answerer.take_own();
         self.roll_call.on_own(&self.ctx, own);
         let judge = self.judge();

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::stage::{MS, Outcome, S, Stage, for_each, for_seeds, require, times};
-use membership_testing::ProcessId;
+use membership_testing::{ProcessId, UnknownOutcome};
 
 /// How the victims end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -195,4 +195,36 @@ fn four_survivors_know_soon_of_a_crashed_machine() {
 #[test]
 fn twenty_nine_survivors_know_soon_of_a_crashed_machine() {
     all_know_soon_of_a_crashed_machine(30);
+}
+
+/// A part of all machines crash while the table answers reads and loses every commit, for ten minutes.
+/// Each call finds the same, and its votes are not written: that must not become a flood. Once the
+/// table takes commits again, all that have crashed are removed.
+fn many_crash_while_no_commit_lands(seed: u64, (silos, crashes): (usize, usize)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let gone = stage.draw(crashes);
+    let lost = Some(UnknownOutcome::NotApplied);
+    stage.cluster.unknown_outcomes_of(lost, 1.0);
+    for silo in &gone {
+        stage.cluster.crash_machine(*silo);
+    }
+    let mut others = stage.silos.clone();
+    others.retain(|id| !gone.contains(id));
+    let mut most: f64 = 0.0;
+    for _ in 0..10 {
+        most = most.max(stage.load(&others, S(60))?);
+    }
+    stage.cluster.unknown_outcomes(0.0);
+    let took = stage.until_settled(&others, S(180))?;
+    println!(
+        "seed {seed}: {crashes} of {silos}: at most {most:.1} messages a second, then {took:?}"
+    );
+    require!(took.is_some(), "those that have crashed are not removed");
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn a_table_that_takes_no_commit_causes_no_flood() {
+    let cases = [(5, 1), (12, 4), (30, 6), (30, 12)];
+    for_each(&cases, 0..5, many_crash_while_no_commit_lands);
 }

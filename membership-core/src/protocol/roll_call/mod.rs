@@ -64,6 +64,9 @@ pub(crate) struct RollCall {
     began: Option<MonoTime>,
     /// How many calls in a row gave no majority, none of them long after the one before.
     fruitless: u32,
+    /// Whether the table takes no commits, so that votes are not written: a call with a majority is in
+    /// vain then, too.
+    pub(crate) unwritten: bool,
     /// The calls of others.
     pub(crate) held: Held,
     /// How many suspects the next call would be about.
@@ -127,7 +130,7 @@ impl RollCall {
             .began
             .map_or(MonoTime::ZERO, |began| began + self.gap(ctx));
         let others = self.standoff.was_told(ctx.mono(), LONGEST_GAP * 2);
-        if self.fruitless == 0 && !others {
+        if self.fruitless == 0 && !others && !self.unwritten {
             next
         } else {
             let all = ctx.members.active.len();

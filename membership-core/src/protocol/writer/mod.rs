@@ -241,6 +241,11 @@ impl Writer {
         }
     }
 
+    /// Whether commits fail again and again, and nobody else has made one since.
+    pub(crate) const fn waits_in_vain(&self) -> bool {
+        self.failed_at.is_some()
+    }
+
     /// Makes a read the next call after a long pause, regardless of the back-off. The answer to a
     /// call that was under way proves nothing now, and a commit counts as of unknown outcome.
     pub(crate) fn read_first(&mut self, ctx: &mut Ctx) {
