@@ -1,8 +1,6 @@
 //! P13: a partition costs one side only.
 
-use std::collections::BTreeMap;
-
-use super::{Check, Fact, active, changed, newly_dead};
+use super::{Check, Fact, active, newly_dead};
 use crate::clock::VirtualTime;
 use crate::ground_truth::{GroundTruth, Split};
 use membership_core::{MembershipEntry, SiloAddress, SiloStatus, Snapshot};
@@ -20,8 +18,6 @@ pub struct OneSide {
     /// The start of the partition that the losses belong to.
     since: Option<VirtualTime>,
     losses: Vec<Loss>,
-    /// When the rows came that are in the table. Before, it did not matter what became of their silos.
-    joined: BTreeMap<SiloAddress, VirtualTime>,
 }
 
 /// A side of a partition: the group of its hosts.
@@ -51,19 +47,14 @@ fn side(silo: &SiloAddress, split: &Split, truth: &GroundTruth) -> Option<Side> 
 }
 
 /// How many silos of a side run that count in majorities: the Active ones, and where at most two
-/// silos are Active that are certainly not stale, the Joining ones. `joined`: since when they are in the
-/// table.
+/// silos are Active that are certainly not stale, the Joining ones. `from`: since when they ran.
 fn running(
     of: Side,
     table: &Snapshot,
     split: &Split,
-    joined: &BTreeMap<SiloAddress, VirtualTime>,
+    from: VirtualTime,
     truth: &GroundTruth,
 ) -> usize {
-    let since = |silo| {
-        let joined = joined.get(silo).copied();
-        joined.map_or(split.since, |at| at.max(split.since))
-    };
     let is_new = |silo: &SiloAddress| {
         let since = truth.ago(truth.shortest_staleness());
         truth
@@ -82,7 +73,7 @@ fn running(
         .entries()
         .filter(counts)
         .filter(|e| side(&e.address, split, truth) == Some(of))
-        .filter(|e| truth.answered(&e.address, since(&e.address), truth.now))
+        .filter(|e| truth.answered(&e.address, from, truth.now))
         .count()
 }
 
@@ -92,22 +83,15 @@ impl Check for OneSide {
     }
 
     fn observe(&mut self, fact: &Fact<'_>, truth: &GroundTruth) -> Result<(), String> {
-        let Fact::Committed {
-            before,
-            after,
-            request,
-        } = fact
+        let (
+            Fact::Committed {
+                before,
+                after,
+                request,
+            },
+            Some(split),
+        ) = (fact, &truth.split)
         else {
-            return Ok(());
-        };
-        for silo in changed(request) {
-            if after.rows.get(&silo).is_none() {
-                self.joined.remove(&silo);
-            } else if before.rows.get(&silo).is_none() {
-                self.joined.insert(silo, truth.now);
-            }
-        }
-        let Some(split) = &truth.split else {
             return Ok(());
         };
         let decided = truth.decided(request.id);
@@ -141,13 +125,16 @@ impl Check for OneSide {
                 side,
                 by,
             };
-            let count = |of| running(of, before, split, &self.joined, truth);
+            let count = |of, from| running(of, before, split, from, truth);
+            let left = count(side, split.since);
+            // Whoever stood still at its start, or before it joined, may have a part in the call.
+            let of_late = truth.ago(truth.config.failure_window * 2).max(split.since);
             // Which side must have outgrown the one that loses a silo now.
             let winner = |earlier: &Loss| if by == side { earlier.side } else { by };
             let earlier = self
                 .losses
                 .iter()
-                .find(|l| l.contradicts(&loss) && count(side) >= count(winner(l)));
+                .find(|l| l.contradicts(&loss) && left >= count(winner(l), of_late));
             if let Some(earlier) = earlier {
                 return Err(format!(
                     "{} is declared dead on one side of the partition, after {} on another side",
