@@ -185,6 +185,11 @@ impl Standoff {
         Some(wait)
     }
 
+    /// Others count now than those that were asked in the last call: that is as good as a new view.
+    pub(crate) fn is_outdated(&mut self) {
+        self.version = 0;
+    }
+
     /// Waits for this time and up to a half more, so that of several silos one is the first.
     fn wait(&mut self, ctx: &mut Ctx, wait: Duration) {
         let until = wait + ctx.jitter(wait / 2);

@@ -243,6 +243,7 @@ impl RollCall {
             began: now,
             timeout: with.timeout,
             next_round: now,
+            few,
             asked,
             sampled,
             here: BTreeSet::new(),
@@ -458,6 +459,11 @@ impl RollCall {
         let wait = self
             .standoff
             .after_call(ctx, &kept, reached, quorum, |s| with.expiry(s));
+        // So many have died meanwhile that others count, who were not asked.
+        if !running.few && with.joining_count(ctx) {
+            self.fruitless = 0;
+            self.standoff.is_outdated();
+        }
         if let Some(wait) = wait {
             let says_nothing = |of: &SiloAddress, by: &SiloAddress| {
                 let tally = running.suspects.get(of).filter(|_| of != by);

@@ -24,6 +24,8 @@ pub(super) struct Running {
     pub(super) began: MonoTime,
     pub(super) timeout: Duration,
     pub(super) next_round: MonoTime,
+    /// Joining silos were asked as well, because few are Active.
+    pub(super) few: bool,
     /// Everybody who is asked, the suspects included.
     pub(super) asked: BTreeSet<SiloAddress>,
     pub(super) sampled: bool,

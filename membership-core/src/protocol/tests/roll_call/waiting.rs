@@ -348,6 +348,42 @@ fn a_joining_silo_that_can_say_something_now_is_asked_again_at_once() {
     assert_eq!(call(5, 41, true), silos([]), "five can say enough");
 }
 
+/// Of three Active silos two are gone; while this one calls, somebody else ends one of them. Now the
+/// Joining silo counts, which was not asked.
+#[test]
+fn a_call_that_left_out_those_who_count_now_does_not_hold_back_the_next_one() {
+    let due_soon = |dies: bool| {
+        let rows = |third: SiloStatus| {
+            let all = [
+                (1, SiloStatus::Active),
+                (2, SiloStatus::Active),
+                (3, third),
+                (40, SiloStatus::Joining),
+            ];
+            all.map(|(n, status)| entry(silo(n), status)).to_vec()
+        };
+        let mut c = Calling::with_rows(rows(SiloStatus::Active)).crash([2, 3]);
+        // The waits between calls have grown.
+        for _ in 0..5 {
+            pass_time(&mut c.ctx, secs(40));
+            assert_eq!(c.lost([2, 3]), silos([]));
+            c.ctx.timers.clear(Timer::Standoff);
+        }
+        pass_time(&mut c.ctx, secs(80));
+        c.start([2, 3]);
+        c.deliver();
+        assert!(!c.asked.contains(&silo(40)));
+        if dies {
+            believe(&mut c.ctx, snapshot(6, rows(SiloStatus::Dead)));
+        }
+        assert_eq!(c.end().len(), 0);
+        pass_time(&mut c.ctx, secs(5));
+        c.roll_call.is_due(&c.ctx, &silo(2), Expiry::No)
+    };
+    assert!(!due_soon(false));
+    assert!(due_soon(true));
+}
+
 #[test]
 fn those_who_waited_for_one_call_begin_one_after_the_other() {
     let waits = |random: usize| {
