@@ -106,16 +106,42 @@ impl GroundTruth {
     /// than that.
     #[must_use]
     pub fn answered(&self, silo: &SiloAddress, from: VirtualTime, to: VirtualTime) -> bool {
+        self.answered_although(silo, from, to, Duration::ZERO)
+    }
+
+    /// The same, if each silence of it began this long before it stood still.
+    #[must_use]
+    pub fn answered_although(
+        &self,
+        silo: &SiloAddress,
+        from: VirtualTime,
+        to: VirtualTime,
+        unasked: Duration,
+    ) -> bool {
         let round_trip = self.longest_latency(from, to) * 2;
         let most = self
             .shortest(self.config.failure_window)
             .saturating_sub(round_trip);
         self.owner(silo).is_some_and(|record| {
+            let silence = Self::longest_silence(record, from, to);
             record.started <= to
                 && record.ended.is_none_or(|end| end > to)
                 && !record.hidden
-                && Self::longest_silence(record, from, to) < most
+                && (silence.is_zero() || silence + unasked < most)
         })
+    }
+
+    /// The longest time between two probes of one silo to another, where so few silos are Active that each
+    /// probes all others. In a larger cluster a silo is probed by many, one after the other: zero.
+    #[must_use]
+    pub fn between_probes(&self, active: usize) -> Duration {
+        let (period, rings) = (self.config.probe_period, self.config.num_probed_silos);
+        let others = u32::try_from(active.saturating_sub(1)).unwrap_or(u32::MAX);
+        if others > rings {
+            return Duration::ZERO;
+        }
+        let least = Duration::from_secs(1).min(period);
+        self.longest((period * others / rings.max(1)).max(least))
     }
 
     /// Whether two silos [answered](Self::answered) and reached each other in both directions all

@@ -1,5 +1,7 @@
 //! P12: nobody dies whom a majority reaches.
 
+use std::time::Duration;
+
 use super::{Check, Fact, NewlyDead, active, newly_dead};
 use crate::clock::VirtualTime;
 use crate::ground_truth::GroundTruth;
@@ -17,6 +19,10 @@ const CHALLENGED_HALF_PERIODS: u32 = 3;
 /// victim stale, or have challenged it; then the death needs no majority, but nobody who answers
 /// the author may have reached the victim. Such a death is judged if a silo that reaches the victim
 /// also reached the author. A member that lies counts against the victim once.
+///
+/// A silence begins with the first message that the victim left unanswered, whoever sent it. So where a few
+/// silos do not all reach each other, a victim that pauses may seem silent since up to a probe period
+/// before its pause: those that reach it have not asked it since.
 #[derive(Debug, Default)]
 pub struct Majority {
     judged: u64,
@@ -107,8 +113,16 @@ impl Check for Majority {
                 continue;
             }
             self.judged += 1;
-            let ran = truth.answered(&silo, from, decided) && truth.has_original_table(&silo);
-            if ran && count.is_majority(active(before).count()) {
+            let silos = active(before).count();
+            let cut = count.against > usize::from(truth.lies);
+            let unasked = if cut {
+                truth.between_probes(silos)
+            } else {
+                Duration::ZERO
+            };
+            let ran = truth.answered_although(&silo, from, decided, unasked)
+                && truth.has_original_table(&silo);
+            if ran && count.is_majority(silos) {
                 return Err(format!(
                     "{} is declared dead, but {} Active silos reach it in both directions, and at most {} do not{}",
                     truth.name(&silo),

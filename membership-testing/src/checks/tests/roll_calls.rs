@@ -150,6 +150,20 @@ fn p12_detects_the_death_of_a_silo_that_a_majority_reaches() {
     assert_eq!(death(7, lossy), Ok(0));
 }
 
+#[test]
+fn p12_counts_a_pause_from_the_last_message_where_some_do_not_reach_the_victim() {
+    let death = |change: fn(&mut Stage)| death(7, Majority::default(), change);
+    // Each of seven silos is probed every 3 s by each other.
+    death(pauses_shortly).unwrap_err();
+    death(|s| cut(2..4)(s)).unwrap_err();
+    fn cut_off(s: &mut Stage, lasts: u64) {
+        cut(2..4)(s);
+        paused(s, 1, lasts, 100);
+    }
+    death(|s| cut_off(s, 1_000)).unwrap_err();
+    assert_eq!(death(|s| cut_off(s, 2_000)), Ok(1));
+}
+
 /// Silo 0 reaches nobody.
 fn accuser_alone(stage: &mut Stage) {
     (1..stage.truth.records.len()).for_each(|n| stage.block(n, 0));
