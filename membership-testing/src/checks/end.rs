@@ -65,17 +65,33 @@ impl Silence {
     /// is gone or Dead, and the version that it knew is older than the commits that the version row
     /// records.
     fn cannot_detect(&self, process: ProcessId, end: &DeclaredDead) -> bool {
-        let known = self
-            .joined
-            .get(&process)
-            .map(|(_, since, published)| published.map_or(*since, |state| state.1.max(*since)));
         let now = self
             .history
             .current
             .as_ref()
             .and_then(|table| table.rows.get(&end.silo));
         let records = now.is_some_and(|entry| entry.status != SiloStatus::Dead);
-        known.is_some_and(|known| known + RECENT_COMMITS as u64 <= end.version) && !records
+        self.knows_too_little(process, end.version) && !records
+    }
+
+    /// Whether a process knows no version that a table at this one still records.
+    fn knows_too_little(&self, process: ProcessId, version: u64) -> bool {
+        let known = self
+            .joined
+            .get(&process)
+            .map(|(_, since, published)| published.map_or(*since, |state| state.1.max(*since)));
+        known.is_some_and(|known| known + RECENT_COMMITS as u64 <= version)
+    }
+
+    /// Whether a process reads its end in a table that was changed from outside in a way that it cannot
+    /// detect, whatever becomes of that table afterwards.
+    fn is_misled(&self, process: ProcessId, snapshot: &Snapshot) -> bool {
+        let lives = |me: &SiloAddress| {
+            let row = snapshot.rows.by_key(&me.row_key());
+            row.is_some_and(|row| row.entry().is_none_or(|e| e.status != SiloStatus::Dead))
+        };
+        self.knows_too_little(process, snapshot.version())
+            && self.joined.get(&process).is_some_and(|(me, ..)| !lives(me))
     }
 
     /// Whether a process has been Active for longer than a failed join may need to take its row
@@ -150,6 +166,11 @@ impl Check for Silence {
                     {
                         self.confirmed.insert(process);
                     }
+                }
+                Some((process, _, TableAnswer::Snapshot(snapshot)))
+                    if self.is_misled(process, snapshot) =>
+                {
+                    self.read_end.insert(process);
                 }
                 // A conflict contains the table, too. It may answer a commit that the process no
                 // longer waits for.

@@ -226,6 +226,59 @@ fn p4_detects_a_silo_that_stops_as_dead_without_being_dead() {
     end(&stage, &mut check).unwrap();
 }
 
+/// A table of another life, without the row of the silo, is read, and then the silo's own table is back.
+/// From 16 versions on nothing in that table tells the silo that it is another one.
+#[test]
+fn p4_asks_for_the_table_as_it_was_when_a_silo_read_its_end() {
+    let stage = Stage::with(2);
+    let me = ProcessId(1);
+    let stops_after = |version: u64| {
+        let mut check = Silence::default();
+        let mut observe = |fact: Fact<'_>| check.observe(&fact, &stage.truth);
+        observe(Fact::Created(&stage.table)).unwrap();
+        let joins = Effect::Tell(membership_core::protocol::Notice::Joining {
+            silo: silo(1),
+            version: 0,
+        });
+        observe(Fact::Effect {
+            process: me,
+            effect: &joins,
+        })
+        .unwrap();
+        let mut other = stage.table.clone();
+        other.rows.remove(&silo(1).row_key());
+        Arc::make_mut(&mut other.version_row).version = version;
+        observe(Fact::Created(&other)).unwrap();
+        let input = Input::Read {
+            call: membership_core::protocol::CallId(1),
+            result: Ok(membership_core::ReadAnswer::Snapshot {
+                snapshot: other,
+                heartbeats: None,
+            }),
+        };
+        observe(Fact::Input {
+            process: me,
+            input: &input,
+        })
+        .unwrap();
+        observe(Fact::Created(&stage.table)).unwrap();
+        let end = membership_core::protocol::DeclaredDead::new(
+            silo(1),
+            version,
+            None,
+            Vec::new(),
+            WallTime::default(),
+        );
+        let stop = Effect::Stop(Termination::DeclaredDead(end));
+        observe(Fact::Effect {
+            process: me,
+            effect: &stop,
+        })
+    };
+    stops_after(10).unwrap_err();
+    stops_after(16).unwrap();
+}
+
 #[test]
 fn p4_detects_an_active_silo_that_stops_because_its_join_failed() {
     let mut stage = Stage::with(2);
