@@ -72,6 +72,8 @@ enum Sim {
     Connectivity(experiments::connectivity::Connectivity),
     /// Members without a store beside others: a start of all, one crash, quiet, slow members
     Storeless(experiments::storeless::Storeless),
+    /// What a quiet cluster asks of its table, by size, and how large a cluster each store takes
+    Scale(experiments::scale::Scale),
     /// Runs the experiments and writes docs/measurements.md
     Measurements(measurements::Measurements),
 }
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Sim::Dissemination(command) => command.common.print(command.report()),
         Sim::Connectivity(command) => command.common.print(command.report()),
         Sim::Storeless(command) => command.common.print(command.report()),
+        Sim::Scale(command) => command.run(),
         Sim::Measurements(command) => command.run(),
     }
 }

@@ -57,6 +57,7 @@ fn every_experiment_runs() {
         ("steady", "KB/s: mean"),
         ("dissemination", "99 % ms"),
         ("connectivity", "named one of these"),
+        ("scale", "heartbeats in them/s"),
     ] {
         let (code, csv, errors) = sim(&[name, "--quick", "--csv"]);
         // Small clusters need not meet the requirements of large ones, so exit code 1 is accepted

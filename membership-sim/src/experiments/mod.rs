@@ -11,6 +11,7 @@ pub mod outage;
 pub mod pause;
 pub mod restart;
 pub mod rolling;
+pub mod scale;
 pub mod skew;
 pub mod split;
 pub mod steady;
