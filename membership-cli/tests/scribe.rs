@@ -53,13 +53,15 @@ fn the_scribe_is_killed_while_many_start() {
         preset: "lan",
         silos,
     };
-    cluster.all_active(secs(60));
+    // It was the only Active one: whoever joins has to see its heartbeat stand still.
+    cluster.all_active(secs(120));
     cluster.agree(secs(10));
     for silo in &mut cluster.silos {
         assert!(silo.is_running(), "{:?}", silo.lines().last());
     }
     // One commit per change would be 33 commits and a few votes.
     let version = version(&cluster.place);
+    eprintln!("{version} commits");
     assert!(version <= 25, "{version} commits");
 }
 
@@ -78,7 +80,7 @@ fn silos_with_and_without_it_live_in_one_cluster() {
         preset: "lan",
         silos,
     };
-    cluster.all_active(secs(60));
+    cluster.all_active(secs(120));
     let killed = cluster.address(5);
     cluster.silos[5].signal(Signal::KILL);
     cluster.silos.truncate(5);
@@ -89,9 +91,9 @@ fn silos_with_and_without_it_live_in_one_cluster() {
 }
 
 #[test]
-#[ignore = "starts two hundred processes: .ci/run nightly runs it"]
-fn two_hundred_start_at_once_and_their_scribe_is_killed() {
-    const SILOS: usize = 200;
+#[ignore = "starts a hundred processes: .ci/run nightly runs it"]
+fn a_hundred_start_at_once_and_their_scribe_is_killed() {
+    const SILOS: usize = 100;
     let (place, options) = place();
     // All at one moment, so that they are different ones.
     let free: Vec<TcpListener> = (0..SILOS)
