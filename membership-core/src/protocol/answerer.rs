@@ -539,9 +539,8 @@ fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {
 /// Active in the view to which the votes are applied. Otherwise a few suspended silos that answer probes,
 /// and so are not stale, could keep a dead one in the view.
 fn may_judge(ctx: &Ctx, judge: Judge) -> bool {
-    let waits_for_the_table = ctx.suspended && ctx.table.failing_since.is_none();
     judge.local == 0
-        && !waits_for_the_table
+        && !ctx.waits_for_the_table()
         && !ctx.table_doubted()
         && matches!(ctx.status, SiloStatus::Active | SiloStatus::Joining)
 }

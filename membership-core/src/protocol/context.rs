@@ -419,6 +419,12 @@ impl Ctx {
         matches!(self.table.state, TableState::Changed(_))
     }
 
+    /// Whether this silo is suspended and its table calls do not fail: it will soon know what it has
+    /// missed. Until they succeed again, a silo whose calls fail helps others as if it had run on.
+    pub(crate) const fn waits_for_the_table(&self) -> bool {
+        self.suspended && self.table.failing_since.is_none()
+    }
+
     /// Whether the table is no longer the one this silo knew, or one answer says so.
     pub(crate) fn table_doubted(&self) -> bool {
         self.table_changed() || matches!(self.table.doubted, Some(TableState::Changed(_)))

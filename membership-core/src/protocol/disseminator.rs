@@ -260,8 +260,7 @@ impl Disseminator {
         }
         // A suspended silo whose table calls fail is told of newcomers: it keeps nobody out. It publishes
         // nothing of that. Invariant P14.
-        let waits_for_the_table = ctx.suspended && ctx.table.failing_since.is_none();
-        if waits_for_the_table || ctx.table_doubted() {
+        if ctx.waits_for_the_table() || ctx.table_doubted() {
             return Call::Nothing;
         }
         let known = ctx.views.as_ref().and_then(|views| views.rows_of(delta));

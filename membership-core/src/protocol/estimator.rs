@@ -100,13 +100,13 @@ impl Default for Estimator {
 }
 
 impl Estimator {
-    pub(crate) fn add(&mut self, round_trip: Duration) {
-        self.0.add(round_trip.as_secs_f64());
-    }
-
-    /// A round trip that was added is another one.
-    pub(crate) fn correct(&mut self, old: Duration, round_trip: Duration) {
-        self.0.replace(old.as_secs_f64(), round_trip.as_secs_f64());
+    /// Takes a round trip, in place of one that it took before if there is one.
+    pub(crate) fn take(&mut self, round_trip: Duration, instead_of: Option<Duration>) {
+        let seconds = round_trip.as_secs_f64();
+        match instead_of {
+            Some(old) => self.0.replace(old.as_secs_f64(), seconds),
+            None => self.0.add(seconds),
+        }
     }
 
     /// mean + k·σ; none while there are too few samples. The caller sets the bounds.
@@ -126,14 +126,17 @@ mod tests {
     fn the_timeout_follows_round_trips() {
         let mut e = Estimator::default();
         for _ in 0..3 {
-            e.add(Duration::from_millis(1));
+            e.take(Duration::from_millis(1), None);
             assert_eq!(e.timeout(), None);
         }
-        e.add(Duration::from_millis(1));
+        e.take(Duration::from_millis(1), None);
         let t = e.timeout().unwrap();
         assert!(t < Duration::from_millis(2), "{t:?}");
         for i in 0..200 {
-            e.add(Duration::from_millis(if i % 2 == 0 { 500 } else { 2500 }));
+            e.take(
+                Duration::from_millis(if i % 2 == 0 { 500 } else { 2500 }),
+                None,
+            );
         }
         let t = e.timeout().unwrap();
         assert!(

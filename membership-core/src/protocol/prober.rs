@@ -392,22 +392,17 @@ impl Prober {
         // How long they did says nothing of the next one, except for the one that waited least.
         let moment = ctx.probe_timeout() / TOGETHER;
         let together = peer.sampled.filter(|(at, _)| now.since(*at) <= moment);
-        let sample = together.map_or(round_trip, |(_, other)| other.min(round_trip));
+        let old = together.map(|(_, other)| other);
+        let sample = old.map_or(round_trip, |other| other.min(round_trip));
         peer.sampled = Some((now, sample));
-        match together {
-            Some((_, old)) => peer.estimator.correct(old, sample),
-            None => peer.estimator.add(sample),
-        }
+        peer.estimator.take(sample, old);
         peer.asked = peer.asked.max(Some(sent));
         if in_time.is_some() {
             let planned = peer.planned.take().filter(|at| *at > now);
             let next = planned.unwrap_or((sent + period).max(now));
             ctx.set_timer_at(Timer::Probe(from), next);
         }
-        match together {
-            Some((_, old)) => self.overall.correct(old, sample),
-            None => self.overall.add(sample),
-        }
+        self.overall.take(sample, old);
         ctx.observe(Observation::ProbeAnswered {
             peer: from,
             round_trip,

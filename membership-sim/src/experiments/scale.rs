@@ -46,7 +46,7 @@ load of a quiet cluster, and one changes its law:
 
 [Choosing a store](choosing.md) has the requests of small clusters, and the first limit of each store in words.
 
-<!-- written by `cargo run --release -p membership-sim -- scale --write`; everything below is replaced -->
+<!-- written by `cargo run --release -p membership-sim -- scale --write`; with all its text -->
 
 ";
 
@@ -127,8 +127,11 @@ impl Scale {
             (SILOS, MINUTES)
         };
         let systems = [System::Membership, System::Scribe];
-        let seeds = self.common.seeds_or(1);
-        let seed = seeds.first().copied().unwrap_or(1);
+        let [seed] = self.common.seeds_or(1)[..] else {
+            return Err(Failure::new(
+                "the costs of one seed are computed: give one".to_owned(),
+            ));
+        };
         let pieces: Vec<Piece> = systems
             .into_iter()
             .flat_map(|system| {
@@ -163,9 +166,13 @@ impl Scale {
                 "Azure Table: transactions",
             ],
         );
-        // Where reads return nothing else. The row of the largest cluster is as long as that of the large one.
-        let row = |at: usize| loads.get(at).map_or(0.0, |l| l.kbytes_read / l.reads);
-        let rows = [row(2), row(3), row(3)];
+        // Where reads return nothing else: with a scribe. The row of the largest cluster is as long as that
+        // of the large one.
+        let row = |load: &Load| load.kbytes_read / load.reads;
+        let rows = match &loads[..] {
+            [_, _, few, many] => [row(few), row(many), row(many)],
+            _ => [0.0; 3],
+        };
         for (pieces, loads) in pieces.chunks(2).zip(loads.chunks(2)) {
             let ([small, large], [few, many]) = (pieces, loads) else {
                 continue;

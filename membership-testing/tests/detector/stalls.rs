@@ -284,23 +284,34 @@ fn some_stay_suspended(
     Ok((stage, drawn))
 }
 
+/// It happens within this time; then all have their table again.
+fn comes_true(
+    mut stage: Stage,
+    drawn: &[ProcessId],
+    most: Duration,
+    what: impl Fn(&Cluster) -> bool,
+) -> Outcome {
+    let from = stage.cluster.now();
+    stage.cluster.run_until(S(300), what)?;
+    let took = stage.cluster.now() - from;
+    println!("after {took:.1?}");
+    require!(took <= most, "it took {took:.1?}");
+    for silo in drawn {
+        stage.cluster.cut_from_table(*silo, false);
+    }
+    stage.ends_well_for(drawn)
+}
+
 /// Silos that are suspended for good keep no newcomer out for longer than those that have lost the table.
 fn a_silo_joins_suspended_ones(seed: u64, (silos, suspended): (usize, usize)) -> Outcome {
     let (mut stage, drawn) = some_stay_suspended(seed, silos, suspended)?;
     let joiner = stage.cluster.start(1)[0];
-    let from = stage.cluster.now();
-    let active = |c: &Cluster| {
-        c.row(joiner)
-            .is_some_and(|e| e.status == SiloStatus::Active)
+    let joins = |c: &Cluster| {
+        let row = c.row(joiner);
+        row.is_some_and(|e| e.status == SiloStatus::Active)
     };
-    stage.cluster.run_until(S(300), active)?;
-    let took = stage.cluster.now() - from;
-    println!("seed {seed}: {suspended} of {silos} suspended: joined after {took:.1?}");
-    require!(took <= S(20), "the joiner needed {took:.1?}");
-    for silo in &drawn {
-        stage.cluster.cut_from_table(*silo, false);
-    }
-    stage.ends_well_for(&drawn)
+    println!("seed {seed}: {suspended} of {silos} suspended, one joins");
+    comes_true(stage, &drawn, S(20), joins)
 }
 
 #[test]
@@ -316,16 +327,9 @@ fn a_silo_crashes_beside_suspended_ones(seed: u64, (silos, suspended): (usize, u
         return Err("nobody was drawn".into());
     };
     stage.cluster.crash_machine(gone);
-    let from = stage.cluster.now();
     let dead = |c: &Cluster| c.row(gone).is_none_or(|e| e.status == SiloStatus::Dead);
-    stage.cluster.run_until(S(300), dead)?;
-    let took = stage.cluster.now() - from;
-    println!("seed {seed}: {suspended} of {silos} suspended: noticed after {took:.1?}");
-    require!(took <= S(30), "the crash was noticed after {took:.1?}");
-    for silo in &drawn {
-        stage.cluster.cut_from_table(*silo, false);
-    }
-    stage.ends_well_for(&drawn)
+    println!("seed {seed}: {suspended} of {silos} suspended, one crashes");
+    comes_true(stage, &drawn, S(30), dead)
 }
 
 #[test]

@@ -84,14 +84,7 @@ fn says_heard(n: usize, crashed: &[usize]) {
                     .iter()
                     .map(|v| (*v, failed(0, Some(0))))
                     .collect();
-                ctl.say(
-                    to,
-                    Message::RollAnswer {
-                        call,
-                        findings,
-                        missed: vec![],
-                    },
-                );
+                ctl.answer(to, call, findings, Vec::new());
             }
         }
     });
@@ -316,14 +309,7 @@ fn reaches_it_late(n: usize, says: &'static [(u64, bool)]) -> Option<Duration> {
         for (to, call, finding) in say {
             let findings = ctl.plan.victims.iter().map(|v| (*v, finding)).collect();
             let missed = Vec::new();
-            ctl.say(
-                to,
-                Message::RollAnswer {
-                    call,
-                    findings,
-                    missed,
-                },
-            );
+            ctl.answer(to, call, findings, missed);
         }
     });
     s.start(&[n - 1]);

@@ -23,14 +23,7 @@ fn one_cut_link(n: usize, crashed: &[usize]) -> Vec<(u64, Vec<usize>)> {
                     .iter()
                     .map(|(s, _)| (*s, failed(9_000, Some(9_100))))
                     .collect();
-                ctl.say(
-                    from,
-                    Message::RollAnswer {
-                        call: *call,
-                        findings,
-                        missed: vec![],
-                    },
-                );
+                ctl.answer(from, *call, findings, Vec::new());
             }
         });
         s.start(&[]);
@@ -87,14 +80,7 @@ fn short_pause(n: usize, liars: &[usize], pause: Duration) -> Vec<u64> {
                         .iter()
                         .map(|v| (*v, failed(silent, Some(silent + 9_900))))
                         .collect();
-                    ctl.say(
-                        to,
-                        Message::RollAnswer {
-                            call,
-                            findings,
-                            missed: victims.clone(),
-                        },
-                    );
+                    ctl.answer(to, call, findings, victims.clone());
                 }
             }
             if n > 5 && elapsed >= S(1) && called.insert(ctl.which) {
@@ -207,14 +193,7 @@ fn pause_together(n: usize, victims: usize, pause: Duration) -> Vec<(u64, Vec<us
                 let about = |v: &SiloAddress| (*v, failed(silent, Some(silent + 9_900)));
                 let findings = victims.iter().map(about).collect();
                 let missed = victims.clone();
-                ctl.say(
-                    to,
-                    Message::RollAnswer {
-                        call,
-                        findings,
-                        missed,
-                    },
-                );
+                ctl.answer(to, call, findings, missed);
             }
             if sweep == 0 {
                 for to in ctl.others() {

@@ -48,6 +48,21 @@ impl Ctl<'_> {
             body: Arc::new(body),
         });
     }
+    /// Answers a roll call.
+    pub(crate) fn answer(
+        &mut self,
+        to: SiloAddress,
+        call: u64,
+        findings: Vec<(SiloAddress, Finding)>,
+        missed: Vec<SiloAddress>,
+    ) {
+        let answer = Message::RollAnswer {
+            call,
+            findings,
+            missed,
+        };
+        self.say(to, answer);
+    }
     pub(crate) fn others(&self) -> Vec<SiloAddress> {
         let alive = |s: SiloStatus| s != SiloStatus::Dead;
         let all = self.view.members().filter(|e| alive(e.status));
@@ -258,14 +273,7 @@ pub(crate) fn answer_about_victims(ctl: &mut Ctl<'_>, finding: Finding) {
             .map(|(s, _)| (*s, finding))
             .collect();
         let call = *call;
-        ctl.say(
-            from,
-            Message::RollAnswer {
-                call,
-                findings,
-                missed: Vec::new(),
-            },
-        );
+        ctl.answer(from, call, findings, Vec::new());
     }
     // Late findings of its own are not told.
     let reached = matches!(finding, Finding::Reached);
