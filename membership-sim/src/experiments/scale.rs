@@ -129,7 +129,7 @@ impl Scale {
         let systems = [System::Membership, System::Scribe];
         let [seed] = self.common.seeds_or(1)[..] else {
             return Err(Failure::new(
-                "the costs of one seed are computed: give one".to_owned(),
+                "these costs are those of one seed: give one, such as --seeds 1..2".to_owned(),
             ));
         };
         let pieces: Vec<Piece> = systems
