@@ -131,11 +131,12 @@ impl Reach {
     }
 }
 
-/// `10.0.3.9:7100@1 (3 of 5 do), … and 4 more`.
+/// `10.0.3.9:7100@1 (3 of 5 do), … and 4 more`. Nobody is asked about a silo that only the survey of a
+/// large cluster has met.
 pub(crate) fn listed(unreached: &[NotReached]) -> String {
-    let one = |u: &NotReached| {
-        let call = u.roll_call;
-        format!("{} ({} of {} do)", u.silo, call.reached, call.asked)
+    let one = |u: &NotReached| match u.roll_call {
+        call if call.asked == 0 => format!("{} (nobody else was asked)", u.silo),
+        call => format!("{} ({} of {} do)", u.silo, call.reached, call.asked),
     };
     let mut names: Vec<String> = unreached.iter().take(MAX_NAMES).map(one).collect();
     if let Some(more @ 1..) = unreached.len().checked_sub(MAX_NAMES) {

@@ -73,6 +73,7 @@ mod settle;
 mod staleness;
 mod standoff;
 mod stuck;
+mod survey;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -341,6 +341,8 @@ impl Protocol {
             self.hears(from, asked);
         } else if self.roll_call.standoff.on_ack(from, nonce) {
             self.hears(from, self.ctx.mono());
+        } else {
+            self.reach.on_ack(&from, nonce);
         }
     }
 

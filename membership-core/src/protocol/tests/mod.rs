@@ -17,6 +17,7 @@ mod reach;
 mod roll_call;
 mod settings;
 mod standoff;
+mod survey;
 mod targets;
 mod voter;
 mod vouching;
