@@ -177,15 +177,14 @@ impl Checks {
         }
         let drawn = (on_ring(its, self.mine | 1), silo);
         self.sample.add(drawn, SAMPLE);
-        let zone = entry.info.zone.as_str();
-        if !self.zones.contains_key(zone) {
-            self.zones.insert(zone.to_owned(), Zone::default());
-        }
-        if let Some(zone) = self.zones.get_mut(zone) {
-            zone.first.add(drawn, OF_A_ZONE);
-            let subnet = zone.subnets.entry(subnet(&silo)).or_default();
-            subnet.add(drawn, OF_A_ZONE);
-        }
+        let name = entry.info.zone.as_str();
+        let zone = match self.zones.get_mut(name) {
+            Some(zone) => zone,
+            None => self.zones.entry(name.to_owned()).or_default(),
+        };
+        zone.first.add(drawn, OF_A_ZONE);
+        let subnet = zone.subnets.entry(subnet(&silo)).or_default();
+        subnet.add(drawn, OF_A_ZONE);
         self.age(entry);
     }
 

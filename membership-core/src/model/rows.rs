@@ -268,17 +268,20 @@ impl Rows {
         self.silos.iter().map(move |(silo, row)| {
             while theirs.next_if(|(s, _)| *s < silo).is_some() {}
             let twin = theirs.next_if(|(s, _)| *s == silo).map(|(_, twin)| twin);
-            (
-                row,
-                twin.or_else(|| {
-                    if other.undecodable.is_empty() {
-                        None
-                    } else {
-                        other.undecodable.get(row.key())
-                    }
-                }),
-            )
+            (row, twin.or_else(|| other.undecodable_twin(row)))
         })
+    }
+
+    /// The row here with the key of this row of `silo`, decodable or not.
+    pub(crate) fn twin(&self, silo: &SiloAddress, row: &Row) -> Option<&Row> {
+        self.row(silo).or_else(|| self.undecodable_twin(row))
+    }
+
+    fn undecodable_twin(&self, row: &Row) -> Option<&Row> {
+        if self.undecodable.is_empty() {
+            return None;
+        }
+        self.undecodable.get(row.key())
     }
 
     /// The rows that cannot be decoded.

@@ -69,8 +69,8 @@ pub fn check_snapshot(known: &Snapshot, now: &Snapshot) -> Result<(), Discontinu
     let unknown = match now.changed_since(known) {
         Some(changed) => changed
             .iter()
-            .filter_map(|s| now.rows.row(s))
-            .any(|row| is_unknown(row, known.rows.by_key(row.key()))),
+            .filter_map(|s| Some((s, now.rows.row(s)?)))
+            .any(|(s, row)| is_unknown(row, known.rows.twin(s, row))),
         None => now
             .rows
             .beside(&known.rows)
