@@ -76,6 +76,7 @@ impl Mix {
             | Message::ProbeAck { nonce }
             | Message::NotMe { nonce }
             | Message::DialMe { nonce, .. }
+            | Message::Meet { nonce, .. }
             | Message::DialBack { nonce } => self.number(*nonce),
             Message::Identity {
                 nonce,

@@ -155,6 +155,11 @@ impl Hostile {
                 findings: vec![(silo, Finding::Unknown)],
                 missed: members,
             },
+            5 if nonce.is_multiple_of(2) => Message::Meet {
+                nonce,
+                endpoint: silo.endpoint(),
+                word: !nonce,
+            },
             5 => Message::DialMe {
                 nonce,
                 endpoint: silo.endpoint(),

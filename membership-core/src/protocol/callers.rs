@@ -29,6 +29,17 @@ pub(super) struct Callers {
     unconfirmed: (MonoTime, u32),
     /// The version of the view in which they were last looked for.
     seen: u64,
+    /// Those that have told this silo a word and were dialled: it need not ask them.
+    met: Vec<Met>,
+}
+
+/// A silo that joins, has dialled this one and told it a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Met {
+    pub(super) silo: SiloAddress,
+    /// What names its request, and its answer that the answer to it has come.
+    pub(super) nonce: u64,
+    pub(super) word: u64,
 }
 
 #[derive(Debug)]
@@ -36,10 +47,17 @@ struct Caller {
     at: MonoTime,
     instance: InstanceId,
     nonce: u64,
+    word: Option<u64>,
 }
 
 impl Callers {
-    pub(super) fn hold(&mut self, ctx: &Ctx, silo: SiloAddress, instance: InstanceId, nonce: u64) {
+    pub(super) fn hold(
+        &mut self,
+        ctx: &Ctx,
+        silo: SiloAddress,
+        instance: InstanceId,
+        (nonce, word): (u64, Option<u64>),
+    ) {
         let most = if ctx.variant.scribe {
             MOST_AT_ONCE
         } else {
@@ -49,6 +67,7 @@ impl Callers {
             at: ctx.mono(),
             instance,
             nonce,
+            word,
         };
         // One process has one address.
         self.held.retain(|_, held| held.instance != instance);
@@ -74,26 +93,41 @@ impl Callers {
         }
     }
 
+    /// A silo has been dialled that told this word with its request, if it did.
+    pub(super) fn on_met(&mut self, silo: SiloAddress, nonce: u64, word: Option<u64>) {
+        remember(&mut self.met, silo, nonce, word);
+    }
+
+    /// Those that were met since the last time.
+    pub(super) fn take_met(&mut self) -> Vec<Met> {
+        std::mem::take(&mut self.met)
+    }
+
     /// Dials those whose rows this silo has read since.
     pub(super) fn dial(&mut self, ctx: &mut Ctx) {
         let (now, patience) = (ctx.mono(), ctx.config.probe_period);
         self.seen = ctx.version();
-        let unconfirmed = &mut self.unconfirmed;
+        let (unconfirmed, met) = (&mut self.unconfirmed, &mut self.met);
         if now.since(unconfirmed.0) >= PERIOD {
             *unconfirmed = (now, 0);
         }
         self.held.retain(|silo, caller| {
-            if ctx.is_member(silo, caller.instance) {
-                ctx.dial_back(*silo, caller.nonce);
-                return false;
-            }
-            if unconfirmed.1 < UNCONFIRMED && is_announced(ctx, silo, caller.instance) {
+            if !ctx.is_member(silo, caller.instance) {
+                if unconfirmed.1 >= UNCONFIRMED || !is_announced(ctx, silo, caller.instance) {
+                    return now.since(caller.at) < patience;
+                }
                 unconfirmed.1 += 1;
-                ctx.dial_back(*silo, caller.nonce);
-                return false;
             }
-            now.since(caller.at) < patience
+            ctx.dial_back(*silo, caller.nonce);
+            remember(met, *silo, caller.nonce, caller.word);
+            false
         });
+    }
+}
+
+fn remember(met: &mut Vec<Met>, silo: SiloAddress, nonce: u64, word: Option<u64>) {
+    if let Some(word) = word.filter(|_| met.len() < MOST_AT_ONCE) {
+        met.push(Met { silo, nonce, word });
     }
 }
 

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::callers::Met;
 use super::context::Ctx;
 use super::message::Message;
 use super::prober::Prober;
 use super::roll_call::refusal;
 use super::unreached::Unreached;
 use crate::intent::Checks;
+use crate::model::place::place;
 use crate::{ClusterView, Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A silo that does not answer and whose heartbeat is older than this by this silo's clock need not
@@ -27,6 +29,10 @@ struct Contact {
     /// What it told over its own connection to this silo, if it tells words.
     word: Option<u64>,
     nonce: u64,
+    /// The nonce of its own request, if it came with a word: it says so again when it has the answer.
+    theirs: Option<u64>,
+    /// It was told a word with the request.
+    meets: bool,
     /// When the first attempt was made.
     since: MonoTime,
     /// The time of the next attempt, and the wait before it.
@@ -37,6 +43,33 @@ struct Contact {
     error: Option<String>,
     /// How often in a row its machine has refused a connection.
     refused: u32,
+}
+
+impl Contact {
+    const fn new(nonce: u64, now: MonoTime, retry: Duration) -> Self {
+        Self {
+            answers: false,
+            dials: false,
+            word: None,
+            nonce,
+            theirs: None,
+            meets: false,
+            since: now,
+            next: (now, retry),
+            again: false,
+            error: None,
+            refused: 0,
+        }
+    }
+
+    const fn is_two_way(&self) -> bool {
+        self.answers && self.dials
+    }
+
+    /// Whether it was never tried, and has not come by itself.
+    const fn is_untried(&self) -> bool {
+        !self.again && !self.is_two_way()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +124,8 @@ impl Contacts {
 
     /// Handles the answer to a probe. Returns true when the probe was one of a contact.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
-        let Some(contact) = self.all.get_mut(&from).filter(|c| c.nonce == nonce) else {
+        let is_it = |c: &&mut Contact| c.nonce == nonce || c.theirs == Some(nonce);
+        let Some(contact) = self.all.get_mut(&from).filter(is_it) else {
             return false;
         };
         if !contact.answers && !contact.dials {
@@ -102,22 +136,35 @@ impl Contacts {
         true
     }
 
-    /// Handles the answer to a request to dial this silo: each reaches the other. Returns true when
-    /// it belongs to a contact.
+    /// Handles the answer to a request to dial this silo: each reaches the other. Returns, when it
+    /// belongs to a contact, whether that silo was told a word with the request.
     pub(crate) fn on_dial_back(
         &mut self,
         from: SiloAddress,
         nonce: u64,
         word: Option<u64>,
-    ) -> bool {
-        let Some(contact) = self.all.get_mut(&from).filter(|c| c.nonce == nonce) else {
-            return false;
-        };
+    ) -> Option<bool> {
+        let contact = self.all.get_mut(&from).filter(|c| c.nonce == nonce)?;
         contact.answers = true;
         contact.dials = true;
         contact.word = contact.word.or(word);
         contact.refused = 0;
-        true
+        Some(contact.meets)
+    }
+
+    /// A silo that joins as well has dialled this one and told its word, and this one has dialled it:
+    /// what is missing is that it says so.
+    pub(crate) fn on_met(&mut self, ctx: &mut Ctx, met: Met, retry: Duration) {
+        let (now, nonce) = (ctx.mono(), ctx.random());
+        let new = || Contact::new(nonce, now, retry / 2);
+        let contact = self.all.entry(met.silo).or_insert_with(new);
+        contact.dials = true;
+        contact.word = contact.word.or(Some(met.word));
+        contact.theirs = Some(met.nonce);
+        if contact.is_untried() {
+            (contact.again, contact.since) = (true, now);
+            contact.next = (now + retry, retry);
+        }
     }
 
     pub(crate) fn on_send_failed(&mut self, to: SocketAddr, reason: &str, refused: bool) {
@@ -192,7 +239,7 @@ impl Contacts {
             return false;
         }
         let (set, active) = self.draw(ctx, view, limit);
-        let is_new = |silo: &SiloAddress| !self.all.contains_key(silo);
+        let is_new = |silo: &SiloAddress| self.all.get(silo).is_none_or(Contact::is_untried);
         let anybody = match (&set, &active) {
             (Some(set), _) => set.iter().any(is_new),
             (None, Some(active)) => active.iter().any(is_new),
@@ -292,7 +339,7 @@ impl Contacts {
                 return BTreeMap::new();
             }
             // It has become Active since it was contacted both ways.
-            if self.all.get(silo).is_some_and(|c| c.answers && c.dials) {
+            if self.all.get(silo).is_some_and(|c| c.is_two_way()) {
                 continue;
             }
             let tried = self.all.get(silo).filter(|c| {
@@ -333,8 +380,7 @@ impl Contacts {
     pub(crate) fn lacks_any(&mut self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
         let active = self.actives(ctx);
         let lacks = |s: &SiloAddress| {
-            self.all.get(s).is_none_or(|c| !(c.answers && c.dials))
-                && self.is_required(ctx, passed, s)
+            self.all.get(s).is_none_or(|c| !c.is_two_way()) && self.is_required(ctx, passed, s)
         };
         let from = self
             .missing
@@ -359,7 +405,10 @@ impl Contacts {
         required: &BTreeSet<SiloAddress>,
         retry: Duration,
     ) {
-        let Some(view) = roster(ctx) else { return };
+        let Some(view) = roster(ctx).cloned() else {
+            return;
+        };
+        let mine = place(&ctx.me);
         let tried_before = |s: &SiloAddress| self.all.contains_key(s);
         let is_wanted = |silo: &SiloAddress, status: Option<SiloStatus>| match status {
             Some(SiloStatus::Joining) => *silo != ctx.me && self.is_in_set(silo),
@@ -379,22 +428,24 @@ impl Contacts {
                     .collect()
             }
         };
+        // Otherwise each has a set of its own.
+        let everybody = set.is_none();
         let now = ctx.mono();
         for silo in wanted {
             let nonce = ctx.random();
-            let contact = self.all.entry(silo).or_insert_with(|| Contact {
-                answers: false,
-                dials: false,
-                word: None,
-                nonce,
-                since: now,
-                next: (now, retry / 2),
-                again: false,
-                error: None,
-                refused: 0,
-            });
-            if contact.answers && contact.dials || now < contact.next.0 {
+            let new = || Contact::new(nonce, now, retry / 2);
+            let contact = self.all.entry(silo).or_insert_with(new);
+            let joins = ctx.variant.scribe && view.status(&silo) == Some(SiloStatus::Joining);
+            if contact.is_two_way() || now < contact.next.0 {
                 continue;
+            }
+            // Of two that join and have to meet, one asks, and tells its word. The other one asks when
+            // it becomes Active first: until then neither waits for the other.
+            if joins && everybody && !contact.again && place(&silo) < mine {
+                continue;
+            }
+            if !contact.again {
+                contact.since = now;
             }
             let longest = (ctx.config.probe_period * 2).max(retry);
             let wait = (contact.next.1 * 2).min(longest);
@@ -407,7 +458,18 @@ impl Contacts {
                 ctx.send_to(silo, Message::Probe { nonce });
             }
             if asks && !contact.dials {
-                ask_to_dial(ctx, silo, nonce);
+                contact.meets = joins;
+                if joins {
+                    let (endpoint, word) = (ctx.identity.advertise, ctx.words.for_silo(&silo));
+                    let meet = Message::Meet {
+                        nonce,
+                        endpoint,
+                        word,
+                    };
+                    ctx.send_to(silo, meet);
+                } else {
+                    ask_to_dial(ctx, silo, nonce);
+                }
             }
         }
     }
@@ -421,7 +483,7 @@ impl Contacts {
     pub(crate) fn both_ways(&self) -> Vec<SiloAddress> {
         self.all
             .iter()
-            .filter(|(_, c)| c.answers && c.dials)
+            .filter(|(_, c)| c.is_two_way())
             .map(|(s, _)| *s)
             .collect()
     }

@@ -254,6 +254,17 @@ pub enum Message {
     /// The changes of one commit, which each silo that takes them passes on to its neighbours on the probe
     /// rings. The version row in them has the record of this commit alone.
     News(Box<Delta>),
+    /// [`Message::DialMe`] of a silo that joins to another one that does, where one silo writes for many,
+    /// sent over a connection that the sender has dialled: by that, and with the word, the receiver has
+    /// what an answer to a request of its own would give it, and need not make one.
+    Meet {
+        /// Returned in the answer, and then by the sender, to show that the answer has come.
+        nonce: u64,
+        /// The sender's advertised address.
+        endpoint: SocketAddr,
+        /// The sender's word for the receiver.
+        word: u64,
+    },
     /// Says that the sender has this commit: whoever has not asks for the changes. Passed on like
     /// [`Message::News`], instead of changes that are large.
     Announce {
@@ -329,6 +340,7 @@ impl Message {
             Self::AskVouched { .. } => "ask-vouched",
             Self::Vouched { .. } => "vouched",
             Self::DialMe { .. } => "dial-me",
+            Self::Meet { .. } => "meet",
             Self::DialBack { .. } => "dial-back",
             Self::AskDelta { .. } => "ask-delta",
             Self::Delta(_) => "delta",

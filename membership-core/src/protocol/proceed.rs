@@ -43,6 +43,7 @@ impl Protocol {
                 self.callers.dial(&mut self.ctx);
             }
             self.callers.follow(&mut self.ctx);
+            self.joiner.on_met(&mut self.ctx, &mut self.callers);
             if !self.pump() {
                 break;
             }

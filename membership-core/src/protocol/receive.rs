@@ -1,5 +1,7 @@
 //! Handles messages: first whether to accept a message, then its body.
 
+use std::net::SocketAddr;
+
 use super::disseminator::Call;
 use super::flood::News;
 use super::gate::Witness;
@@ -161,6 +163,15 @@ impl Protocol {
         if matches!(peer, PeerIdentity::Proven(_)) {
             self.speak_of_words(link, header.from, body);
         }
+        if let Message::Meet {
+            nonce,
+            endpoint,
+            word,
+        } = body
+        {
+            let word = matches!(peer, PeerIdentity::Proven(_)).then_some(*word);
+            self.on_dial_me(header, *nonce, *endpoint, word);
+        }
         self.listen(link, header, body);
         if !self.ended && !is_news(body, self.ctx.passes_news_on()) {
             let call = self
@@ -233,21 +244,17 @@ impl Protocol {
                 }
             }
             Message::DialMe { nonce, endpoint } => {
-                // A silo may only request a dial to its own address, which is in its row.
-                if *endpoint != from.endpoint() || !self.is_exposed() {
-                    self.drop_message("dial_elsewhere");
-                } else if self.ctx.is_member(&from, header.instance) {
-                    self.ctx.dial_back(from, *nonce);
-                } else {
-                    self.callers.hold(&self.ctx, from, header.instance, *nonce);
-                    self.callers.dial(&mut self.ctx);
-                    if self.ctx.variant.scribe && self.callers.wait_for_the_table(&self.ctx) {
-                        self.look_at_the_table(false);
-                    }
+                self.on_dial_me(header, *nonce, *endpoint, None);
+            }
+            Message::DialBack { nonce } => {
+                self.on_dial_back(from, *nonce, None);
+            }
+            Message::Vouch { nonce, word } => {
+                if self.on_dial_back(from, *nonce, Some(*word)) {
+                    self.ctx
+                        .reply(link, from, Message::ProbeAck { nonce: *nonce });
                 }
             }
-            Message::DialBack { nonce } => self.on_dial_back(from, *nonce, None),
-            Message::Vouch { nonce, word } => self.on_dial_back(from, *nonce, Some(*word)),
             Message::AskDelta { table_id, have } => {
                 if !self.ctx.suspended {
                     self.disseminator
@@ -293,7 +300,8 @@ impl Protocol {
             // A silo asks nobody for its reach, and its own was told before; and changes and words were
             // taken with the proof of who asks.
             // A silo that has a view takes no rows.
-            Message::Forward { .. }
+            Message::Meet { .. }
+            | Message::Forward { .. }
             | Message::AskVouched { .. }
             | Message::Vouched { .. }
             | Message::AskRows { .. }
@@ -346,10 +354,32 @@ impl Protocol {
         }
     }
 
-    fn on_dial_back(&mut self, from: SiloAddress, nonce: u64, word: Option<u64>) {
-        if self.joiner.contacts.on_dial_back(from, nonce, word) {
+    /// A silo asks to be dialled; with its word for this silo if it joins as well.
+    fn on_dial_me(&mut self, header: &Header, nonce: u64, endpoint: SocketAddr, word: Option<u64>) {
+        let from = header.from;
+        // A silo may only request a dial to its own address, which is in its row.
+        if endpoint != from.endpoint() || !self.is_exposed() {
+            return self.drop_message("dial_elsewhere");
+        }
+        if self.ctx.is_member(&from, header.instance) {
+            self.ctx.dial_back(from, nonce);
+            return self.callers.on_met(from, nonce, word);
+        }
+        self.callers
+            .hold(&self.ctx, from, header.instance, (nonce, word));
+        self.callers.dial(&mut self.ctx);
+        if self.ctx.variant.scribe && self.callers.wait_for_the_table(&self.ctx) {
+            self.look_at_the_table(false);
+        }
+    }
+
+    /// Returns whether the sender joins as well, and waits for the answer that its own has come.
+    fn on_dial_back(&mut self, from: SiloAddress, nonce: u64, word: Option<u64>) -> bool {
+        let contact = self.joiner.contacts.on_dial_back(from, nonce, word);
+        if contact.is_some() {
             self.contact_answers(from);
         }
+        contact.is_some_and(|meets| meets)
     }
 
     /// A silo answered an attempt of the join: it is not stale, whatever its heartbeat shows, and
@@ -492,6 +522,7 @@ const fn is_for_newcomers(body: &Message) -> bool {
             | Message::ProbeAck { .. }
             | Message::NotMe { .. }
             | Message::DialMe { .. }
+            | Message::Meet { .. }
             | Message::DialBack { .. }
             | Message::Vouch { .. }
             | Message::YouAreDead { .. }

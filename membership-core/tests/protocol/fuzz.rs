@@ -217,11 +217,15 @@ impl World {
         let Some(peer) = header.to else { return };
         let body = match body {
             Message::Probe { nonce } => Message::ProbeAck { nonce: *nonce },
-            Message::DialMe { nonce, .. } if nonce % 2 == 0 => Message::Vouch {
-                nonce: *nonce,
-                word: 1,
-            },
-            Message::DialMe { nonce, .. } => Message::DialBack { nonce: *nonce },
+            Message::DialMe { nonce, .. } | Message::Meet { nonce, .. } if nonce % 2 == 0 => {
+                Message::Vouch {
+                    nonce: *nonce,
+                    word: 1,
+                }
+            }
+            Message::DialMe { nonce, .. } | Message::Meet { nonce, .. } => {
+                Message::DialBack { nonce: *nonce }
+            }
             Message::AskVouched { nonce, words } => Message::Vouched {
                 nonce: *nonce,
                 silos: words.iter().map(|(silo, _)| *silo).collect(),

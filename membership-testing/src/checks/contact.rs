@@ -133,6 +133,10 @@ impl Check for Contact {
                 Message::ProbeAck { .. } => {
                     self.answered.insert((*from, *to));
                 }
+                // It goes over a connection that its sender has dialled.
+                Message::Meet { .. } => {
+                    self.dialled.insert((*from, *to));
+                }
                 // It answers a request that was delivered, so both directions work.
                 Message::DialBack { .. } | Message::Vouch { .. } => {
                     self.answered.insert((*from, *to));

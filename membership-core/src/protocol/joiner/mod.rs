@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use self::report::PROGRESS_PERIOD;
 use crate::intent::{Action, Answer, Refusal};
+use crate::protocol::callers::Callers;
 use crate::protocol::contacts::{Contacts, PassedOver};
 use crate::protocol::context::Ctx;
 use crate::protocol::io::{CallId, Effect};
@@ -405,6 +406,20 @@ impl Joiner {
             _ => {}
         }
         Step::Nothing
+    }
+
+    /// Others that join have dialled this silo, and it has dialled them.
+    pub(crate) fn on_met(&mut self, ctx: &mut Ctx, callers: &mut Callers) {
+        if self.is_joining() && !self.is_contacting() {
+            return;
+        }
+        let met = callers.take_met();
+        if self.is_contacting() {
+            let retry = retry_period(&ctx.config);
+            for met in met {
+                self.contacts.on_met(ctx, met, retry);
+            }
+        }
     }
 
     /// Tries to reach whom the last view has added, together with whom the next ones add.

@@ -340,13 +340,11 @@ fn contact_is_needed_both_ways_also_with_an_old_heartbeat() {
     let Message::Probe { nonce } = again[0].1 else {
         panic!()
     };
-    assert!(
-        !contacts.on_dial_back(silo(3), nonce, Some(3)),
-        "of another silo"
-    );
-    assert!(contacts.on_dial_back(silo(2), nonce, None));
+    let theirs = contacts.on_dial_back(silo(3), nonce, Some(3));
+    assert_eq!(theirs, None, "of another silo");
+    assert_eq!(contacts.on_dial_back(silo(2), nonce, None), Some(false));
     assert_eq!(contacts.word(&silo(2)), None);
-    assert!(contacts.on_dial_back(silo(2), nonce, Some(7)));
+    assert_eq!(contacts.on_dial_back(silo(2), nonce, Some(7)), Some(false));
     assert_eq!(contacts.word(&silo(2)), Some(7));
     assert_eq!(
         (contacts.unreached(&required).len(), contacts.both_ways()),

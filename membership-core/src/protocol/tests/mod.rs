@@ -10,6 +10,7 @@ mod flood;
 mod gate;
 mod joiner;
 mod leaver;
+mod meet;
 mod monitor;
 mod news;
 mod prober;

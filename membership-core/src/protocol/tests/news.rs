@@ -230,7 +230,7 @@ fn an_announced_row_may_be_dialled_only_while_the_table_is_away() {
     assert_eq!(announce(&mut ctx, snapshot(6, rows)), Hearing::Announced);
     let dialled = |ctx: &mut Ctx, caller: u8, process: u8| {
         let mut callers = Callers::default();
-        callers.hold(ctx, silo(caller), instance(silo(process)), 9);
+        callers.hold(ctx, silo(caller), instance(silo(process)), (9, None));
         callers.dial(ctx);
         sent(ctx).len()
     };
@@ -241,7 +241,7 @@ fn an_announced_row_may_be_dialled_only_while_the_table_is_away() {
     assert_eq!(dialled(&mut ctx, 4, 4), 0, "no row");
     let mut callers = Callers::default();
     for _ in 0..300 {
-        callers.hold(&ctx, silo(3), instance(silo(3)), 9);
+        callers.hold(&ctx, silo(3), instance(silo(3)), (9, None));
         callers.dial(&mut ctx);
     }
     assert_eq!(sent(&mut ctx).len(), 256, "so many a second");

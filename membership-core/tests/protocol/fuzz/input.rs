@@ -120,6 +120,11 @@ impl World {
                 reached: self.rng.number() as u32,
                 wait: self.rng.duration(),
             },
+            8 if self.rng.in_a_hundred(50) => Message::Meet {
+                nonce,
+                endpoint: silo.endpoint(),
+                word: self.rng.number(),
+            },
             8 => Message::DialMe {
                 nonce,
                 endpoint: silo.endpoint(),

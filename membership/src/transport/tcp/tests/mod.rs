@@ -281,6 +281,15 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
         ),
         ("vouch", header(), Message::Vouch { nonce: 8, word: 77 }),
         (
+            "meet",
+            header(),
+            Message::Meet {
+                nonce: 8,
+                endpoint: suspect.endpoint(),
+                word: 77,
+            },
+        ),
+        (
             "ask-vouched",
             header(),
             Message::AskVouched {
