@@ -49,6 +49,10 @@ pub struct Bootstrap {
     /// The largest number of rows in one commit, as the store takes it
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..=1000))]
     pub batch: u16,
+    /// How many rows the store reads or writes in a second, one call after the other: 200000 is a
+    /// usual server; by default as many as are asked for
+    #[arg(long, conflicts_with = "variants", value_parser = clap::value_parser!(u32).range(1_000..=100_000_000))]
+    pub rows_per_second: Option<u32>,
     /// Also print what happened by when, in steps of this many milliseconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(10..=10_000))]
     pub phases: Option<u64>,
@@ -67,6 +71,8 @@ struct Piece {
     seed: u64,
     /// The largest number of rows in one commit.
     batch: usize,
+    /// How many rows the store reads or writes in a second.
+    rate: Option<f64>,
     /// The time between two phases.
     phases: Option<Duration>,
 }
@@ -101,6 +107,10 @@ impl Bootstrap {
         unique(&sizes).into_iter().map(usize::from).collect()
     }
 
+    fn rate(&self) -> Option<f64> {
+        self.rows_per_second.map(f64::from)
+    }
+
     /// Runs the experiment.
     ///
     /// # Errors
@@ -133,6 +143,7 @@ impl Bootstrap {
                                 ghosts: false,
                                 seed,
                                 batch: usize::from(self.batch),
+                                rate: self.rate(),
                                 phases: self.phases.map(Duration::from_millis),
                             });
                         }
@@ -144,6 +155,7 @@ impl Bootstrap {
                                 ghosts: true,
                                 seed,
                                 batch: usize::from(self.batch),
+                                rate: self.rate(),
                                 phases: self.phases.map(Duration::from_millis),
                             });
                         }
@@ -286,6 +298,12 @@ impl Bootstrap {
             report.table("What had happened by when", by_phase);
         }
         report.note(format!("Settings: {}.", large()));
+        if let Some(rate) = self.rows_per_second {
+            report.note(format!(
+                "The store reads and writes {rate} rows per second, one call after the other; \
+                 the version row and each heartbeat count as one."
+            ));
+        }
         let sample = if self.full {
             String::new()
         } else {
@@ -320,6 +338,9 @@ fn one(piece: &Piece) -> Result<Outcome, Failure> {
     }
     .build_with(|builder| builder.limits(limits(piece)))?;
     ours.supervised = false;
+    if piece.rate.is_some() {
+        ours.cluster.table_rate(piece.rate);
+    }
     if piece.ghosts {
         crate::arena::settled(&mut ours, piece.silos, Duration::from_secs(60))?;
         for member in 0..piece.silos {

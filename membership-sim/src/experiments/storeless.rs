@@ -52,6 +52,7 @@ impl Storeless {
         };
         let bootstrap = Bootstrap {
             batch: 100,
+            rows_per_second: None,
             common: self.common.clone(),
             silos: vec![silos],
             table: vec![20],
