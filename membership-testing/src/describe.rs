@@ -289,10 +289,16 @@ fn observation_text(observation: &Observation, truth: &GroundTruth) -> Option<St
         Observation::UnknownOutcome => "does not know the outcome".to_owned(),
         Observation::Dropped { reason } => format!("drops a message: {reason}"),
         Observation::Paused(by) => format!("notices a pause of {:.1}s", by.as_secs_f64()),
-        // The messages of a call and what follows it have lines of their own.
+        // The messages of a call and what follows it have lines of their own; so have those of changes that
+        // another silo writes, and the views.
         Observation::ProbeAnswered { .. }
         | Observation::Committed { .. }
-        | Observation::RollCallEnded { .. } => return None,
+        | Observation::RollCallEnded { .. }
+        | Observation::WrittenForOthers { .. }
+        | Observation::ChangesSent { .. }
+        | Observation::ChangeReturned { .. }
+        | Observation::ChangesTurnedAway { .. }
+        | Observation::ViewLearned { .. } => return None,
         other => format!("observes {other:?}"),
     })
 }

@@ -13,6 +13,7 @@ use super::kept::Shown;
 use super::machine::Protocol;
 use super::message::Message;
 use super::notice::TableState;
+use super::observation::Learned;
 use super::timers::Timer;
 use crate::intent::FEW;
 use crate::{ReadAnswer, Recency, RowRead, SiloAddress, SiloStatus, Snapshot};
@@ -109,7 +110,7 @@ impl Protocol {
         match snapshot {
             Some(snapshot) => {
                 self.ctx.kept.shown = Some(shown);
-                self.take_shown(snapshot);
+                self.take_shown(snapshot, Learned::Changes);
             }
             // Another silo has told something else, or nobody knows all rows.
             None if is_told || shown.row.content_hash().is_none() => self.writer.want_read(true),
@@ -166,13 +167,14 @@ impl Protocol {
         asked
     }
 
-    /// Takes a view whose rows are those of the version row that the table has shown.
-    pub(super) fn take_shown(&mut self, snapshot: Snapshot) {
+    /// Takes a view whose rows are those of the version row that the table has shown. `how` is how the
+    /// rows came to this silo.
+    pub(super) fn take_shown(&mut self, snapshot: Snapshot, how: Learned) {
         let Some(sent) = self.ctx.kept.shown.take().map(|s| s.sent) else {
             return;
         };
         let newest_at = (self.ctx.reads == Recency::Linearizable).then_some(sent);
-        if self.adopt(snapshot, Source::Read, newest_at) && !self.ended {
+        if self.adopt(snapshot, Source::Read, newest_at, how) && !self.ended {
             self.looked(sent);
         }
     }
@@ -318,13 +320,13 @@ impl Protocol {
                 self.writer.want_read(false);
             }
             Next::Take(snapshot) => {
-                self.fetch.clear(&mut self.ctx);
                 if let Some(sent) = self.ctx.kept.shown.take().map(|s| s.sent) {
                     self.take_fetched(snapshot, sent);
+                } else {
+                    self.fetch.clear(&mut self.ctx);
                 }
             }
             Next::TakeOlder(snapshot, sent) => {
-                self.fetch.clear(&mut self.ctx);
                 self.ctx.kept.shown = None;
                 self.take_fetched(snapshot, sent);
             }
@@ -333,12 +335,14 @@ impl Protocol {
 
     /// Takes the rows that the table had when it was asked at this time.
     fn take_fetched(&mut self, snapshot: Snapshot, sent: crate::MonoTime) {
+        let how = self.fetch.how();
+        self.fetch.clear(&mut self.ctx);
         let newest = self.ctx.reads == Recency::Linearizable;
         let answer = ReadAnswer::Snapshot {
             snapshot,
             heartbeats: None,
         };
-        self.on_read(sent, newest, answer);
+        self.on_read(sent, newest, answer, how);
     }
 
     /// Sends the rows that a silo asks for, or names others.

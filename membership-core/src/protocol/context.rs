@@ -15,8 +15,9 @@ use super::io::{CallId, Destination, Effect, LinkId};
 use super::kept::Kept;
 use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
+use super::notice::Notice;
 use super::notice::TableState;
-use super::notice::{Notice, Observation};
+use super::observation::{Learned, Observation};
 use super::timers::{Timer, Timers};
 use super::words::Words;
 use super::{Identity, Setup};
@@ -407,6 +408,12 @@ impl Ctx {
 
     pub(crate) fn observe(&mut self, observation: Observation) {
         self.out.push(Effect::Observe(observation));
+    }
+
+    /// Counts the newest view, which has just come.
+    pub(crate) fn learned(&mut self, how: Learned) {
+        let version = self.version();
+        self.observe(Observation::ViewLearned { version, how });
     }
 
     pub(crate) fn is_active(&self) -> bool {

@@ -12,7 +12,7 @@ use super::flood;
 use super::gate::{self, Hearing, Witness};
 use super::io::LinkId;
 use super::message::{Header, Message};
-use super::notice::Observation;
+use super::observation::Observation;
 use crate::{ClusterView, Delta, MonoTime, SiloAddress, Snapshot, TableId};
 
 /// Minimum time between two requests for a delta, to any peers.

@@ -14,6 +14,7 @@ use super::context::Ctx;
 use super::io::LinkId;
 use super::kept::Shown;
 use super::message::Message;
+use super::observation::Learned;
 use super::timers::Timer;
 use crate::{Delta, MonoTime, Row, Rows, SiloAddress, SiloStatus, Snapshot};
 
@@ -66,6 +67,8 @@ pub(crate) struct Fetch {
     parts: BTreeMap<u32, Part>,
     /// What was received, whatever it is, and the version that it is said to be.
     have: Option<(u64, Rows)>,
+    /// Whether a member has sent all rows, and not the changes alone.
+    has_all: bool,
     /// Rows that the table has shown, until it answers again, and when it was asked.
     proven: Option<(Snapshot, MonoTime)>,
 }
@@ -117,6 +120,14 @@ impl Fetch {
         match self.asked.filter(|_| self.have.is_some()) {
             Some(again) => self.ask(ctx, again, shown),
             None => self.ask_next(ctx, shown),
+        }
+    }
+
+    /// How what was received came.
+    pub(crate) const fn how(&self) -> Learned {
+        match self.has_all {
+            true => Learned::Rows,
+            false => Learned::Changes,
         }
     }
 
@@ -272,7 +283,10 @@ impl Fetch {
         let parts = std::mem::take(&mut self.parts);
         self.nonce = ctx.random();
         let base = match parts.values().next().and_then(|p| p.from) {
-            None => Rows::new(),
+            None => {
+                self.has_all = true;
+                Rows::new()
+            }
             // Only upon exactly what it starts from.
             Some(from) => match self.have.take().filter(|(have, _)| *have == from) {
                 Some((_, rows)) => rows,

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::message::{Header, Message};
-use super::notice::{Notice, Observation, RequestId, Termination};
+use super::notice::{Notice, RequestId, Termination};
+use super::observation::Observation;
 use crate::{
     ClusterView, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, InstanceId,
     ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError,

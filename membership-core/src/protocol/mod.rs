@@ -4,6 +4,7 @@
 //! | file | content |
 //! |---|---|
 //! | `io`, `notice`, `message` | inputs and effects; reports to the application; messages |
+//! | `observation` | what is counted or measured |
 //! | `machine` | [`Protocol`]: takes an input, fires due timers |
 //! | `proceed` | the work after every input: votes, join, commits, targets, publishing |
 //! | `receive` | messages: checks of the header, then the body |
@@ -62,6 +63,7 @@ mod members;
 mod message;
 mod monitor;
 mod notice;
+mod observation;
 mod pause;
 mod prober;
 mod proceed;
@@ -93,16 +95,17 @@ pub use io::{CallId, Command, Destination, Effect, Input, LinkId, PeerIdentity};
 pub use machine::Protocol;
 pub use message::{Consent, Finding, Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 pub use notice::{
-    DeclaredDead, JoinError, JoinProgress, Notice, Observation, RequestId, RollCallResult,
-    TableErrorText, TableState, Termination,
+    DeclaredDead, JoinError, JoinProgress, Notice, RequestId, TableErrorText, TableState,
+    Termination,
 };
+pub use observation::{Learned, Observation, RollCallResult, Unwritten};
 pub use reach::NotReached;
 pub use unreached::Unreached;
 
 pub use estimator::SampleWindow;
 pub use rings::{ring_place, successors};
 pub use timers::Timers;
-pub use writer::conflict_backoff;
+pub use writer::{WriterState, conflict_backoff};
 
 use std::net::SocketAddr;
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::notice::Observation;
+use super::observation::Observation;
 use crate::{MonoTime, SiloAddress};
 
 /// Maximum of the score.

@@ -13,7 +13,7 @@ use super::context::Ctx;
 use super::early::Early;
 use super::estimator::Estimator;
 use super::message::Message;
-use super::notice::Observation;
+use super::observation::Observation;
 use super::timers::Timer;
 use crate::hooks::Calls;
 use crate::{Evidence, MonoTime, SiloAddress, Suspicion, SuspicionReason, WallTime};

@@ -99,8 +99,7 @@ impl Protocol {
         }
         if self.ctx.variant.scribe {
             self.writer.take_early(&mut self.ctx);
-            let missed = self.prober.missed().chain(self.stale.iter().copied());
-            let suspected: BTreeSet<SiloAddress> = missed.collect();
+            let suspected = self.suspected();
             let contacts = &self.joiner.contacts;
             self.writer.forward(&mut self.ctx, contacts, &suspected);
             // The view may have moved while they waited here.
@@ -159,6 +158,12 @@ impl Protocol {
         }
         self.settle(outcomes);
         true
+    }
+
+    /// The silos that this one does not ask to write: they do not answer.
+    pub(super) fn suspected(&self) -> BTreeSet<SiloAddress> {
+        let missed = self.prober.missed();
+        missed.chain(self.stale.iter().copied()).collect()
     }
 
     /// Whether this silo may write the changes of others: it is well, stays, and has the table.

@@ -8,7 +8,7 @@ use super::gate::Witness;
 use super::io::{LinkId, PeerIdentity};
 use super::machine::Protocol;
 use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
-use super::notice::Observation;
+use super::observation::{Learned, Observation};
 use super::writer::question;
 use crate::{MonoTime, SiloAddress, SiloStatus};
 
@@ -457,13 +457,16 @@ impl Protocol {
             .on_delta(&mut self.ctx, from, delta, &witness);
         match &call {
             Call::Adopted => {
+                self.ctx.learned(Learned::of(delta));
                 self.confirm_soon();
                 self.match_shown();
                 if self.ctx.passes_news_on() {
                     self.disseminator.on_news(&mut self.ctx, false);
                 }
             }
-            Call::Shown(snapshot) => self.take_shown((**snapshot).clone()),
+            Call::Shown(snapshot) => {
+                self.take_shown((**snapshot).clone(), Learned::of(delta));
+            }
             call => self.obey(call),
         }
         call

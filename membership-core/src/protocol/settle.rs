@@ -5,7 +5,8 @@ use super::flood;
 use super::gate::{self, Passage, Source};
 use super::io::CallId;
 use super::machine::Protocol;
-use super::notice::{DeclaredDead, JoinError, Notice, Observation, TableState, Termination};
+use super::notice::{DeclaredDead, JoinError, Notice, TableState, Termination};
+use super::observation::{Learned, Observation};
 use super::timers::Timer;
 use super::unreached::Unreached;
 use super::writer::Outcome;
@@ -37,13 +38,13 @@ impl Protocol {
                     sent,
                     newest,
                     answer,
-                } => self.on_read(sent, newest, *answer),
+                } => self.on_read(sent, newest, *answer, Learned::Read),
                 Outcome::Late(snapshot) => {
-                    self.adopt(*snapshot, Source::Read, None);
+                    self.adopt(*snapshot, Source::Read, None, Learned::Read);
                 }
                 Outcome::VersionRow { sent, read } => self.on_version_row(sent, *read),
                 Outcome::Made { sent, snapshot } => {
-                    if self.adopt(*snapshot, Source::Commit, Some(sent)) {
+                    if self.adopt(*snapshot, Source::Commit, Some(sent), Learned::Commit) {
                         self.ctx.contacted(sent);
                     }
                 }
@@ -62,7 +63,14 @@ impl Protocol {
         }
     }
 
-    pub(super) fn on_read(&mut self, sent: MonoTime, newest: bool, answer: ReadAnswer) {
+    /// `how` is how the rows of the answer came to this silo.
+    pub(super) fn on_read(
+        &mut self,
+        sent: MonoTime,
+        newest: bool,
+        answer: ReadAnswer,
+        how: Learned,
+    ) {
         let newest_at = newest.then_some(sent);
         let (fits, heartbeats) = match answer {
             ReadAnswer::Snapshot {
@@ -70,7 +78,8 @@ impl Protocol {
                 heartbeats,
             } => {
                 self.recover(&snapshot);
-                (self.adopt(snapshot, Source::Read, newest_at), heartbeats)
+                let fits = self.adopt(snapshot, Source::Read, newest_at, how);
+                (fits, heartbeats)
             }
             ReadAnswer::Unchanged { heartbeats } => (self.unchanged(newest_at), heartbeats),
         };
@@ -112,7 +121,8 @@ impl Protocol {
         let newest_at = (self.ctx.reads == Recency::Linearizable).then_some(sent);
         match gate::as_the_table_has_it(&self.ctx, read) {
             Some(snapshot) if !self.ctx.table_doubted() => {
-                if self.adopt(snapshot, Source::Read, newest_at) {
+                // Another silo has announced these rows.
+                if self.adopt(snapshot, Source::Read, newest_at, Learned::Changes) {
                     self.ctx.contacted(sent);
                 }
             }
@@ -137,17 +147,19 @@ impl Protocol {
     }
 
     /// Passes a snapshot of the table through the gate; returns whether it is of the table that this
-    /// silo knows.
+    /// silo knows. `how` is how its rows came to this silo.
     pub(super) fn adopt(
         &mut self,
         snapshot: Snapshot,
         source: Source,
         newest_at: Option<MonoTime>,
+        how: Learned,
     ) -> bool {
         if self.ctx.table_changed() {
             return false;
         }
         let before = self.ctx.base.clone();
+        let shown = self.ctx.view.as_ref().map(ClusterView::version);
         let passage = gate::pass(&mut self.ctx, snapshot, source, newest_at);
         match passage {
             Passage::Adopted => {}
@@ -157,6 +169,10 @@ impl Protocol {
                 self.table_broke(how);
                 return false;
             }
+        }
+        // A view that another silo announced was counted then.
+        if self.ctx.view.as_ref().map(ClusterView::version) != shown {
+            self.ctx.learned(how);
         }
         self.decided(before.as_ref(), source);
         true

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::machine::Protocol;
-use super::notice::{Notice, Observation};
+use super::notice::Notice;
+use super::observation::Observation;
 use super::pause::{Length, Pause};
 use super::timers::Timer;
 use crate::{SiloAddress, Suspicion};

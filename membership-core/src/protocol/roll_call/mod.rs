@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::answerer::Own;
 use super::context::Ctx;
 use super::message::{Finding, MAX_NAMED, Message};
-use super::notice::{Observation, RollCallResult};
+use super::observation::{Observation, RollCallResult};
 use super::rings::{self, Rings};
 use super::standoff::{Expiry, Standoff};
 use super::timers::Timer;

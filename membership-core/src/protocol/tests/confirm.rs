@@ -12,6 +12,7 @@ use crate::hooks::ProtocolVariant;
 use crate::intent::{Action, Observed};
 use crate::{ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Row, RowRead};
 
+mod learned;
 mod newcomer;
 
 const LINK: LinkId = LinkId(4);

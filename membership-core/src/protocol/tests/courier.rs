@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::super::contacts::{Contacts, PassedOver};
 use super::super::forward::{OwnChange, Standing};
-use super::super::writer::{Outcome, Writer, question};
+use super::super::observation::Unwritten;
+use super::super::writer::{Outcome, Writer, WriterState, question};
 use super::*;
 use crate::intent::Action;
 use crate::{CommitRequest, IntentId};
@@ -92,6 +93,17 @@ impl Sender {
         let commit = CommitRequest::new(token, id, Some(by), actives([n]), vec![], vec![]);
         let after = commit.apply_to(&base, commit.next_token(&[]));
         believe(&mut self.ctx, after);
+    }
+
+    /// Whom it would ask, what waits, and whom it has asked.
+    fn shows(&self) -> (Option<SiloAddress>, usize, Option<SiloAddress>) {
+        let state = self.writer.state(&self.ctx, &BTreeSet::new());
+        let WriterState {
+            scribe,
+            waiting,
+            asked,
+        } = state;
+        (scribe, waiting, asked)
     }
 
     fn hears(&mut self, id: IntentId, standing: Standing) -> Vec<Outcome> {
@@ -239,4 +251,69 @@ fn an_activation_goes_with_the_words_of_its_contacts_or_not_at_all() {
     s.contacts = met(&mut s.ctx, false);
     assert_eq!(s.forwards(), None);
     assert!(s.writer.has_queued());
+}
+
+#[test]
+fn a_silo_shows_whom_it_would_ask_and_whom_it_has_asked() {
+    let (me, there) = (silo(1), silo(2).endpoint());
+    let mut s = Sender::new();
+    assert_eq!(s.shows(), (Some(silo(2)), 0, None), "the oldest");
+    s.forwards().unwrap();
+    assert_eq!(s.shows(), (Some(silo(2)), 0, Some(silo(2))));
+    s.writer.on_gone(&mut s.ctx, there);
+    assert_eq!(
+        s.shows(),
+        (Some(me), 1, None),
+        "it writes the change itself"
+    );
+    s.sees_a_commit(4, silo(3));
+    assert_eq!(s.shows(), (Some(silo(3)), 1, None), "who wrote last");
+    s.sees_a_commit(5, me);
+    assert_eq!(s.shows(), (Some(me), 1, None));
+    s.ctx.variant.scribe = false;
+    assert_eq!(s.shows(), (None, 1, None), "without the setting");
+}
+
+#[test]
+fn a_change_that_is_sent_is_counted_and_so_is_why_it_comes_back() {
+    let mut s = Sender::new();
+    let action = Action::BecomeActive {
+        silo: s.ctx.me,
+        contacted: s.contacts.both_ways(),
+    };
+    s.writer.submit(&mut s.ctx, action);
+    s.writer.forward(&mut s.ctx, &s.contacts, &BTreeSet::new());
+    let (to, changes) = (silo(2), 1);
+    let sent = Observation::ChangesSent { to, changes };
+    assert_eq!(observed(&s.ctx), [sent]);
+    type Way = fn(&mut Sender, IntentId);
+    let ways: [(Unwritten, Way); 5] = [
+        (Unwritten::Refused, |s, id| {
+            s.hears(id, Standing::Refused);
+        }),
+        (Unwritten::Elsewhere, |s, id| {
+            s.hears(id, Standing::Elsewhere);
+        }),
+        (Unwritten::Unanswered, |s, _| {
+            pass_time(&mut s.ctx, secs(3));
+            s.writer.on_courier_timer(&mut s.ctx);
+        }),
+        (Unwritten::Idle, |s, id| {
+            s.sees_a_commit(4, silo(3));
+            s.sees_a_commit(5, silo(3));
+            pass_time(&mut s.ctx, secs(2));
+            s.hears(id, Standing::Waiting);
+        }),
+        (Unwritten::Gone, |s, _| {
+            s.writer.on_gone(&mut s.ctx, silo(2).endpoint());
+        }),
+    ];
+    assert_eq!(ways.map(|(why, _)| why), Unwritten::ALL);
+    for (why, way) in ways {
+        let mut s = Sender::new();
+        let id = s.forwards().unwrap();
+        way(&mut s, id);
+        let back = Observation::ChangeReturned { from: silo(2), why };
+        assert_eq!(observed(&s.ctx), [back]);
+    }
 }

@@ -2,10 +2,11 @@
 
 use super::super::forward::{OwnChange, Standing};
 use super::super::io::LinkId;
+use super::super::observation::Unwritten;
 use super::super::writer::Writer;
 use super::*;
-use crate::intent::{Action, Observed};
-use crate::{IntentId, Row};
+use crate::intent::{Action, Answer, Observed};
+use crate::{CommitOutcome, IntentId, Row};
 
 struct Desk {
     ctx: Ctx,
@@ -173,4 +174,63 @@ fn a_join_over_a_row_of_its_own_machine_is_written() {
         let commits = |e: &Effect| matches!(e, Effect::Commit { .. });
         assert_eq!(d.ctx.out.iter().any(commits), is_written, "{host} {heard}");
     }
+}
+
+/// A change of silo 2 is not written.
+fn turned_away(why: Unwritten) -> Observation {
+    Observation::ChangesTurnedAway {
+        from: silo(2),
+        changes: 1,
+        why,
+    }
+}
+
+#[test]
+fn changes_of_others_are_counted_once_they_are_written_or_turned_away() {
+    let mut d = Desk::new();
+    d.ctx.variant.scribe = true;
+    let changes = [(IntentId::new(1), OwnChange::Leave)];
+    let (from, two) = ((LinkId(7), silo(2)), Some(instance(silo(2))));
+    // The connection proves nothing.
+    d.writer.on_forward(&mut d.ctx, from, None, &changes, true);
+    assert_eq!(observed(&d.ctx), [turned_away(Unwritten::Elsewhere)]);
+    d.ctx.out.clear();
+
+    d.writer.on_forward(&mut d.ctx, from, two, &changes, true);
+    let state = d.writer.state(&d.ctx, &Default::default());
+    assert_eq!((state.scribe, state.waiting), (Some(silo(1)), 1));
+    let own = Action::BeginShutdown {
+        silo: silo(1),
+        fast: false,
+    };
+    d.writer.submit(&mut d.ctx, own);
+    d.writer.pump(&mut d.ctx, Vec::new(), &Observed::default());
+    let commit = d.ctx.out.drain(..).find_map(|e| match e {
+        Effect::Commit { call, request } => Some((call, request)),
+        _ => None,
+    });
+    let (call, request) = commit.unwrap();
+    let state = d.writer.state(&d.ctx, &Default::default());
+    assert_eq!(state.waiting, 2, "in a commit that is under way");
+    let done = Ok(CommitOutcome::Committed(request.next_token(&[])));
+    d.writer.on_committed(&mut d.ctx, call, done);
+    let committed = Observation::Committed { rows: 2 };
+    let for_others = Observation::WrittenForOthers { changes: 1 };
+    assert_eq!(observed(&d.ctx), [committed, for_others]);
+}
+
+#[test]
+fn a_change_that_the_table_does_not_allow_is_turned_away_as_refused() {
+    let mut d = Desk::new();
+    let two = Some(instance(silo(2)));
+    assert_eq!(
+        d.ask(silo(2), two, 1, OwnChange::Leave).1,
+        Standing::Waiting
+    );
+    let refused = Answer::Refused(crate::intent::Refusal::Abandoned);
+    assert!(
+        d.writer
+            .answer_others(&mut d.ctx, IntentId::new(1), &refused)
+    );
+    assert_eq!(observed(&d.ctx), [turned_away(Unwritten::Refused)]);
 }

@@ -32,6 +32,7 @@ use super::gate::{Hearing, Passage, Source, Witness, hear, pass};
 use super::io::{Destination, Effect};
 use super::message::Message;
 use super::notice::Notice;
+use super::observation::Observation;
 use super::{Identity, Setup};
 use crate::model::version::RECENT_COMMITS;
 use crate::{
@@ -204,6 +205,15 @@ fn sent(ctx: &mut Ctx) -> Vec<(Option<SiloAddress>, Message)> {
         .into_iter()
         .filter_map(sends)
         .collect()
+}
+
+/// What was counted or measured since the messages or notices were last taken.
+fn observed(ctx: &Ctx) -> Vec<Observation> {
+    let all = ctx.out.iter().filter_map(|e| match e {
+        Effect::Observe(observation) => Some(observation.clone()),
+        _ => None,
+    });
+    all.collect()
 }
 
 fn told(ctx: &mut Ctx) -> Vec<Notice> {

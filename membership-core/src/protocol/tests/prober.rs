@@ -4,7 +4,6 @@ mod connections;
 
 use std::collections::BTreeSet;
 
-use super::super::notice::Observation;
 use super::super::prober::Prober;
 use super::super::timers::Timer;
 use super::*;

@@ -17,6 +17,7 @@ use crate::protocol::contacts::Contacts;
 use crate::protocol::context::Ctx;
 use crate::protocol::forward::{OwnChange, Standing};
 use crate::protocol::message::{MAX_NAMED, Message};
+use crate::protocol::observation::{Observation, Unwritten};
 use crate::protocol::timers::Timer;
 use crate::{IntentId, MonoTime, SiloAddress, SiloStatus};
 
@@ -128,8 +129,17 @@ impl Courier {
         last_committer(ctx).filter(|silo| self.fits(ctx, suspected, silo))
     }
 
+    /// The silo that a change of this one is at.
+    pub(super) fn asked(&self) -> Option<SiloAddress> {
+        self.away.values().next().map(|a| a.to)
+    }
+
     /// Whom to ask; `None` = write it yourself.
-    fn scribe(&self, ctx: &Ctx, suspected: &BTreeSet<SiloAddress>) -> Option<SiloAddress> {
+    pub(super) fn scribe(
+        &self,
+        ctx: &Ctx,
+        suspected: &BTreeSet<SiloAddress>,
+    ) -> Option<SiloAddress> {
         if last_committer(ctx) == Some(ctx.me) {
             return None;
         }
@@ -234,7 +244,9 @@ impl Writer {
                 self.courier.away.insert(away.intent.id, away);
             }
         }
+        let sent = changes.len();
         ctx.send_to(to, Message::Forward { changes });
+        ctx.observe(Observation::ChangesSent { to, changes: sent });
         self.wait_for_word(ctx);
     }
 
@@ -284,15 +296,19 @@ impl Writer {
                     if let Some(away) = self.courier.away.remove(id) {
                         self.courier.forget(*id);
                         self.courier.refused.get_or_insert(now);
+                        let why = Unwritten::Refused;
+                        ctx.observe(Observation::ChangeReturned { from, why });
                         let answer = Answer::Refused(Refusal::NotContacted(Vec::new()));
                         outcomes.push(Outcome::Answered(away.intent, answer));
                     }
                 }
                 // Only the table can end a join.
-                Standing::Refused => self.take_back(now, *id, Some(u64::MAX)),
+                Standing::Refused => {
+                    self.take_back(ctx, *id, Some(u64::MAX), Unwritten::Refused);
+                }
                 Standing::Elsewhere => {
                     self.avoid(now, from, AVOIDED);
-                    self.take_back(now, *id, None);
+                    self.take_back(ctx, *id, None, Unwritten::Elsewhere);
                 }
             }
         }
@@ -302,7 +318,7 @@ impl Writer {
     }
 
     /// Leaves silos that say that a change waits, but do not write it: others do, or nobody.
-    fn leave_the_idle(&mut self, ctx: &Ctx) {
+    fn leave_the_idle(&mut self, ctx: &mut Ctx) {
         let (now, version) = (ctx.mono(), ctx.base_version());
         let writes = last_committer(ctx);
         let mut idle = Vec::new();
@@ -319,19 +335,21 @@ impl Writer {
         }
         for (id, to, direct) in idle {
             self.avoid(now, to, GONE);
-            self.take_back(now, id, direct);
+            self.take_back(ctx, id, direct, Unwritten::Idle);
             // Somebody else may have written since.
             self.want_row();
         }
     }
 
     /// Takes a change back: this silo writes it until another one has made a version after `direct`.
-    fn take_back(&mut self, now: MonoTime, id: IntentId, direct: Option<u64>) {
+    fn take_back(&mut self, ctx: &mut Ctx, id: IntentId, direct: Option<u64>, why: Unwritten) {
         if let Some(away) = self.courier.away.remove(&id) {
+            let from = away.to;
+            ctx.observe(Observation::ChangeReturned { from, why });
             if let Some(version) = direct {
                 self.courier.direct.insert(id, version);
             }
-            self.queue.push(away.intent, away.submitted.min(now));
+            self.queue.push(away.intent, away.submitted.min(ctx.mono()));
         }
     }
 
@@ -352,7 +370,8 @@ impl Writer {
             self.avoid(now, to, GONE);
             // If another one has written meanwhile, that one is asked.
             let is_left = writes.is_none_or(|silo| silo == to || self.is_avoided(now, &silo));
-            self.take_back(now, id, is_left.then(|| ctx.base_version()));
+            let direct = is_left.then(|| ctx.base_version());
+            self.take_back(ctx, id, direct, Unwritten::Unanswered);
             self.want_row();
         }
         self.wait_for_word(ctx);
@@ -384,7 +403,7 @@ impl Writer {
         }
         for (id, to) in all {
             self.avoid(ctx.mono(), to, GONE);
-            self.take_back(ctx.mono(), id, None);
+            self.take_back(ctx, id, None, Unwritten::Gone);
         }
         // Somebody else may have written since. And it may be a stranger that says that the other one
         // is gone: only what the table says makes this silo write.

@@ -13,6 +13,7 @@ use crate::protocol::context::Ctx;
 use crate::protocol::forward::{OwnChange, Standing};
 use crate::protocol::io::LinkId;
 use crate::protocol::message::Message;
+use crate::protocol::observation::{Observation, Unwritten};
 use crate::protocol::timers::Timer;
 use crate::{InstanceId, IntentId, MembershipEntry, MonoTime, SiloAddress, SiloStatus};
 
@@ -59,7 +60,12 @@ impl Desk {
     }
 
     fn waiting(&self) -> usize {
-        self.asked.len() + self.newcomers.len() + self.vouching.len() + self.early.len()
+        self.asked.len() + self.looked_at()
+    }
+
+    /// How many changes are not in the queue yet: the table or other silos have to say something first.
+    pub(super) fn looked_at(&self) -> usize {
+        self.newcomers.len() + self.vouching.len() + self.early.len()
     }
 
     pub(super) fn has(&self, id: IntentId) -> bool {
@@ -78,6 +84,19 @@ const fn is_patient(action: &Action) -> bool {
 fn receipt(changes: Vec<(IntentId, Standing)>, waiting: usize) -> Message {
     let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
     Message::Receipt { changes, waiting }
+}
+
+/// Counts the changes of one answer that this silo does not write. A message may have many.
+fn observe(ctx: &mut Ctx, from: SiloAddress, answer: &[(IntentId, Standing)]) {
+    for (standing, why) in [
+        (Standing::Refused, Unwritten::Refused),
+        (Standing::Elsewhere, Unwritten::Elsewhere),
+    ] {
+        let changes = answer.iter().filter(|(_, s)| *s == standing).count();
+        if changes > 0 {
+            ctx.observe(Observation::ChangesTurnedAway { from, changes, why });
+        }
+    }
 }
 
 impl Writer {
@@ -102,6 +121,7 @@ impl Writer {
             };
             standings.push((*id, standing));
         }
+        observe(ctx, by, &standings);
         ctx.reply(link, by, receipt(standings, self.desk.waiting()));
         if self.desk.is_open() && !ctx.timers.is_set(Timer::Desk) {
             ctx.set_timer(Timer::Desk, REPEAT);
@@ -245,7 +265,9 @@ impl Writer {
     }
 
     pub(super) fn say(&self, ctx: &mut Ctx, asked: Asked, id: IntentId, standing: Standing) {
-        let message = receipt(vec![(id, standing)], self.desk.waiting());
+        let answer = vec![(id, standing)];
+        observe(ctx, asked.by, &answer);
+        let message = receipt(answer, self.desk.waiting());
         ctx.reply(asked.link, asked.by, message);
     }
 

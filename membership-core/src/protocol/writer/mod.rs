@@ -2,7 +2,7 @@
 //! call; [`apply`](crate::intent::apply) decides what to write, anew for each attempt. Waiting
 //! intents are in `queue`, the waits in `backoff`, and the handling of results in `results`. `courier`
 //! sends this silo's own changes to another one that writes them, and `desk` takes those of others,
-//! activations with the contacts that `vouching` proves.
+//! activations with the contacts that `vouching` proves. `state` is what can be seen of it from outside.
 
 mod backoff;
 mod courier;
@@ -10,10 +10,12 @@ mod desk;
 mod early;
 mod queue;
 mod results;
+mod state;
 mod vouching;
 
 pub use backoff::conflict_backoff;
 pub(crate) use courier::question;
+pub use state::WriterState;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -7,7 +7,8 @@ use super::{Exchange, Outcome, Sent, Writer, error_wait};
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::protocol::context::Ctx;
 use crate::protocol::io::CallId;
-use crate::protocol::notice::{Observation, TableState};
+use crate::protocol::notice::TableState;
+use crate::protocol::observation::Observation;
 use crate::protocol::timers::Timer;
 use crate::{
     CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, Recency, RowRead,
@@ -159,9 +160,7 @@ impl Writer {
                 return Vec::new();
             }
             Some(Judgement::AlreadyCommitted) => {
-                ctx.observe(Observation::Committed {
-                    rows: commit.request.changes.len(),
-                });
+                self.observe_committed(ctx, &commit);
                 return answered(commit.batch, commit.request.next_version()).collect();
             }
             _ => {}
@@ -246,9 +245,7 @@ impl Writer {
         self.conflicts.clear();
         (self.commit_errors, self.failed_at) = (0, None);
         self.queue.take_more();
-        ctx.observe(Observation::Committed {
-            rows: commit.request.changes.len(),
-        });
+        self.observe_committed(ctx, &commit);
         let version = commit.request.next_version();
         let snapshot = Box::new(commit.request.apply_to(&commit.base, token));
         // An eviction is answered before the view is adopted, because the view may end this silo.
@@ -261,6 +258,16 @@ impl Writer {
         outcomes.push(Outcome::Made { sent, snapshot });
         outcomes.extend(answered(others, version));
         outcomes
+    }
+
+    fn observe_committed(&self, ctx: &mut Ctx, commit: &Sent) {
+        let rows = commit.request.changes.len();
+        ctx.observe(Observation::Committed { rows });
+        let for_others = |i: &&Intent| self.is_for_others(i.id);
+        let changes = commit.batch.iter().filter(for_others).count();
+        if changes > 0 {
+            ctx.observe(Observation::WrittenForOthers { changes });
+        }
     }
 
     fn on_conflict(
