@@ -84,5 +84,10 @@ pub(super) async fn health(State(site): State<Arc<Site>>) -> Result<Response, Pr
         "table": table_word(health.table),
         "table_age_ms": millis(health.table_age),
         "unreached": health.unreached,
+        "writer": {
+            "scribe": health.writer.scribe,
+            "waiting": health.writer.waiting,
+            "asked": health.writer.asked,
+        },
     })))
 }

@@ -11,12 +11,19 @@
 //! | [`ROLL_CALLS`] | counter | | `result` | roll calls of this silo: `majority`, `reached`, `no_majority`, `answered` |
 //! | [`UNREACHED`] | gauge | | | silos that this one does not reach, though others do |
 //! | [`VIEW_VERSION`] | gauge | | | the version of the newest view |
+//! | [`VIEWS_LEARNED`] | counter | | `how` | views of this silo: by the `changes` or all `rows` that another silo sent, by a `read` of the table, by a `commit` of this silo |
 //! | [`VIEWS_WITHDRAWN`] | counter | | | views that another silo announced and the table did not have |
 //! | [`VIEW_AGE`] | gauge | seconds | | how long ago the view changed |
 //! | [`BLOCKED`] | gauge | seconds | | without a table: how long members have not agreed; 0 when they do |
 //! | [`TABLE_AGE`] | gauge | seconds | | how long ago the table was last read or written with success |
 //! | [`COMMITS`] | counter | | | commits of this silo that succeeded |
 //! | [`COMMITTED_ROWS`] | counter | | | rows that they changed |
+//! | [`IS_SCRIBE`] | gauge | 0 or 1 | | with the setting `scribe`: 1 where the silo writes its changes itself, and the others ask it |
+//! | [`CHANGES_WAITING`] | gauge | | `at` = `here`, `another` | changes that wait for a commit of this silo, or are in one whose result is not known; 1 while a change of this silo waits at another one |
+//! | [`CHANGES_WRITTEN_FOR_OTHERS`] | counter | | | changes in commits of this silo that others had asked it to write |
+//! | [`CHANGES_SENT`] | counter | | | changes of its own that this silo asked another one to write |
+//! | [`CHANGES_RETURNED`] | counter | | `reason` | those of them that the other one did not write: `refused`, `elsewhere`, `unanswered`, `idle`, `gone` |
+//! | [`CHANGES_TURNED_AWAY`] | counter | | `reason` = `refused`, `elsewhere` | changes that others asked this silo to write, and that it does not write |
 //! | [`CONFLICTS`] | counter | | | commits that another commit preceded |
 //! | [`UNKNOWN_OUTCOMES`] | counter | | | commits with an unknown outcome |
 //! | [`TABLE_CALL`] | histogram | seconds | `operation`, `outcome` | calls to the table; the outcome is `ok` or the kind of the error |
@@ -50,14 +57,14 @@ pub use record::describe;
 #[cfg(feature = "metrics")]
 pub(crate) use record::{
     ages, begin, deaths, executor_lag, observe, stopped, table_call, transport, unreached, view,
-    view_withdrawn,
+    view_withdrawn, writer,
 };
 #[cfg(all(feature = "metrics", feature = "gossip"))]
 pub(crate) use record::{agreement, begin_member, died, members, paused, stopped_because};
 #[cfg(not(feature = "metrics"))]
 pub(crate) use silent::{
     ages, begin, deaths, executor_lag, observe, stopped, table_call, transport, unreached, view,
-    view_withdrawn,
+    view_withdrawn, writer,
 };
 #[cfg(all(not(feature = "metrics"), feature = "gossip"))]
 pub(crate) use silent::{agreement, begin_member, died, members, paused, stopped_because};
@@ -98,6 +105,8 @@ names! {
     UNREACHED = "membership_unreached_silos", Gauge: "Silos that this one does not reach, though others do.";
     /// Gauge.
     VIEW_VERSION = "membership_view_version", Gauge: "The version of the newest view.";
+    /// Counter; label `how`.
+    VIEWS_LEARNED = "membership_views_learned_total", Counter: "Views of this silo, by how it got them.";
     /// Counter.
     VIEWS_WITHDRAWN = "membership_views_withdrawn_total", Counter: "Views that another silo announced and the table did not have.";
     /// Gauge, seconds.
@@ -110,6 +119,18 @@ names! {
     COMMITS = "membership_commits_total", Counter: "Commits of this silo that succeeded.";
     /// Counter.
     COMMITTED_ROWS = "membership_committed_rows_total", Counter: "Rows that the commits of this silo changed.";
+    /// Gauge, 0 or 1.
+    IS_SCRIBE = "membership_is_scribe", Gauge: "With the setting scribe: 1 where the silo writes its changes itself, and the others ask it.";
+    /// Gauge; label `at`.
+    CHANGES_WAITING = "membership_changes_waiting", Gauge: "Changes that wait for a commit of this silo, or of another one that it asked.";
+    /// Counter.
+    CHANGES_WRITTEN_FOR_OTHERS = "membership_changes_written_for_others_total", Counter: "Changes in commits of this silo that others had asked it to write.";
+    /// Counter.
+    CHANGES_SENT = "membership_changes_sent_total", Counter: "Changes of its own that this silo asked another one to write.";
+    /// Counter; label `reason`.
+    CHANGES_RETURNED = "membership_changes_returned_total", Counter: "Changes of its own that the silo that was asked did not write.";
+    /// Counter; label `reason`.
+    CHANGES_TURNED_AWAY = "membership_changes_turned_away_total", Counter: "Changes that others asked this silo to write, and that it does not write.";
     /// Counter.
     CONFLICTS = "membership_commit_conflicts_total", Counter: "Commits of this silo that another commit preceded.";
     /// Counter.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use membership_core::protocol::{Observation, RollCallResult, Termination};
-use membership_core::{Change, ChangeKind, ClusterView, Operation, SiloStatus};
+use membership_core::protocol::{
+    Learned, Observation, RollCallResult, Termination, Unwritten, WriterState,
+};
+use membership_core::{Change, ChangeKind, ClusterView, Operation, SiloAddress, SiloStatus};
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
 use super::*;
@@ -21,12 +23,14 @@ pub fn describe() {
 }
 
 /// Counters without labels.
-const PLAIN: [&str; 9] = [
+const PLAIN: [&str; 11] = [
     VOTES_CAST,
     VOTES_RECEIVED,
     VIEWS_WITHDRAWN,
     COMMITS,
     COMMITTED_ROWS,
+    CHANGES_WRITTEN_FOR_OTHERS,
+    CHANGES_SENT,
     CONFLICTS,
     UNKNOWN_OUTCOMES,
     MISMATCHED_MEMBERS,
@@ -36,6 +40,8 @@ const PLAIN: [&str; 9] = [
 const CAUSES: [&str; 6] = ["left", "voted", "evicted", "superseded", "stuck", "removed"];
 /// The causes of [`STOPS`] beside those.
 const ENDS: [&str; 4] = ["unclean", "unreachable", "join_failed", "panicked"];
+/// The reasons of [`CHANGES_TURNED_AWAY`].
+const TURNED_AWAY: [Unwritten; 2] = [Unwritten::Refused, Unwritten::Elsewhere];
 /// The reasons of [`REFUSED_HANDSHAKES`].
 const REFUSALS: [&str; 8] = [
     "cluster",
@@ -83,6 +89,11 @@ pub(crate) fn begin() {
         "result",
         &RollCallResult::ALL.map(RollCallResult::as_str),
     );
+    zero(VIEWS_LEARNED, "how", &Learned::ALL.map(Learned::as_str));
+    let reasons = Unwritten::ALL.map(Unwritten::as_str);
+    zero(CHANGES_RETURNED, "reason", &reasons);
+    let reasons = TURNED_AWAY.map(Unwritten::as_str);
+    zero(CHANGES_TURNED_AWAY, "reason", &reasons);
     zero(DEATHS, "cause", &CAUSES);
     zero(STOPS, "cause", &CAUSES);
     zero(STOPS, "cause", &ENDS);
@@ -154,6 +165,21 @@ pub(crate) fn observe(observation: &Observation) {
             counter!(ROLL_CALLS, "result" => result.as_str()).increment(1)
         }
         Observation::Paused(_) => counter!(PAUSES).increment(1),
+        Observation::WrittenForOthers { changes } => {
+            counter!(CHANGES_WRITTEN_FOR_OTHERS).increment(*changes as u64)
+        }
+        Observation::ChangesSent { changes, .. } => {
+            counter!(CHANGES_SENT).increment(*changes as u64)
+        }
+        Observation::ChangeReturned { why, .. } => {
+            counter!(CHANGES_RETURNED, "reason" => why.as_str()).increment(1)
+        }
+        Observation::ChangesTurnedAway { changes, why, .. } => {
+            counter!(CHANGES_TURNED_AWAY, "reason" => why.as_str()).increment(*changes as u64)
+        }
+        Observation::ViewLearned { how, .. } => {
+            counter!(VIEWS_LEARNED, "how" => how.as_str()).increment(1)
+        }
         _ => {}
     }
 }
@@ -172,6 +198,15 @@ pub(crate) fn view(view: &ClusterView) {
 /// Sets how many silos this one does not reach, though others do.
 pub(crate) fn unreached(silos: usize) {
     gauge!(UNREACHED).set(silos as f64);
+}
+
+/// Sets whether the silo `me` is the scribe, and how many changes wait.
+pub(crate) fn writer(me: Option<SiloAddress>, state: &WriterState) {
+    let is_scribe = state.scribe.is_some() && state.scribe == me;
+    gauge!(IS_SCRIBE).set(f64::from(u8::from(is_scribe)));
+    gauge!(CHANGES_WAITING, "at" => "here").set(state.waiting as f64);
+    let away = f64::from(u8::from(state.asked.is_some()));
+    gauge!(CHANGES_WAITING, "at" => "another").set(away);
 }
 
 /// The members of a view without a table, by status.
@@ -231,8 +266,9 @@ pub(crate) fn stopped(termination: &Termination) {
         _ => "other",
     };
     counter!(STOPS, "cause" => cause).increment(1);
-    // It says nothing of others any more.
+    // It says nothing of others any more, and writes nothing.
     unreached(0);
+    writer(None, &WriterState::IDLE);
 }
 
 pub(crate) fn executor_lag(late: Duration) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use membership_core::protocol::{Observation, Termination};
-use membership_core::{Change, ClusterView, Operation};
+use membership_core::protocol::{Observation, Termination, WriterState};
+use membership_core::{Change, ClusterView, Operation, SiloAddress};
 
 use crate::transport::TransportStats;
 
@@ -11,6 +11,7 @@ pub(crate) const fn begin() {}
 pub(crate) const fn deaths(_: &[Change]) {}
 pub(crate) const fn observe(_: &Observation) {}
 pub(crate) const fn unreached(_: usize) {}
+pub(crate) const fn writer(_: Option<SiloAddress>, _: &WriterState) {}
 pub(crate) const fn view(_: &ClusterView) {}
 pub(crate) const fn ages(_: Duration, _: Duration) {}
 pub(crate) const fn view_withdrawn() {}

@@ -117,6 +117,14 @@ fn with_a_silo() -> ClusterView {
     ClusterView::new(Snapshot::new(token, row, rows))
 }
 
+/// This silo is the scribe.
+fn at_work() -> WriterState {
+    let mut state = WriterState::IDLE;
+    (state.scribe, state.asked) = (Some(silo()), Some(silo()));
+    state.waiting = 3;
+    state
+}
+
 fn everything() {
     let second = Duration::from_secs(1);
     observe(&Observation::ProbeAnswered {
@@ -141,7 +149,24 @@ fn everything() {
     observe(&Observation::RollCallEnded {
         result: RollCallResult::Reached,
     });
+    observe(&Observation::WrittenForOthers { changes: 7 });
+    let (from, to) = (silo(), silo());
+    observe(&Observation::ChangesSent { to, changes: 2 });
+    observe(&Observation::ChangeReturned {
+        from,
+        why: Unwritten::Idle,
+    });
+    observe(&Observation::ChangesTurnedAway {
+        from,
+        changes: 6,
+        why: Unwritten::Elsewhere,
+    });
+    observe(&Observation::ViewLearned {
+        version: 9,
+        how: Learned::Rows,
+    });
     unreached(2);
+    writer(Some(silo()), &at_work());
     view(&a_view());
     deaths(&a_view().changes_since(&with_a_silo()));
     ages(second, second * 2);
@@ -172,6 +197,17 @@ fn every_series_is_written_with_its_value() {
         ("membership_votes_received_total", 1.0),
         ("membership_roll_calls_total{result=reached}", 1.0),
         ("membership_unreached_silos", 2.0),
+        ("membership_is_scribe", 1.0),
+        ("membership_changes_waiting{at=here}", 3.0),
+        ("membership_changes_waiting{at=another}", 1.0),
+        ("membership_changes_written_for_others_total", 7.0),
+        ("membership_changes_sent_total", 2.0),
+        ("membership_changes_returned_total{reason=idle}", 1.0),
+        (
+            "membership_changes_turned_away_total{reason=elsewhere}",
+            6.0,
+        ),
+        ("membership_views_learned_total{how=rows}", 1.0),
         ("membership_view_version", 0.0),
         ("membership_view_age_seconds", 1.0),
         ("membership_table_age_seconds", 2.0),
@@ -220,6 +256,17 @@ fn every_counter_begins_at_0_for_each_series_that_is_written_later() {
             assert!(zeroes.contains(&series), "{series} does not begin at 0");
         }
     }
+}
+
+#[test]
+fn only_the_silo_that_is_asked_is_the_scribe() {
+    let is_scribe = |me: Option<SiloAddress>, state: WriterState| {
+        let lines = Notebook::of(|| writer(me, &state));
+        lines.contains(&("membership_is_scribe".to_owned(), 1.0))
+    };
+    assert!(is_scribe(Some(silo()), at_work()));
+    assert!(!is_scribe("127.0.0.1:2@1".parse().ok(), at_work()));
+    assert!(!is_scribe(None, WriterState::IDLE), "without the setting");
 }
 
 #[test]

@@ -157,6 +157,7 @@ impl Driver {
             late = self.lag.next() => {
                 let now = self.clock.now();
                 let stats = self.transport.stats();
+                self.publisher.writer(self.protocol.writer_state());
                 if let Some(silos) = self.report.tick(&self.protocol, now.mono, late, stats) {
                     self.publisher.events.at(now);
                     self.publisher.events.unanswered(silos);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use membership_core::SiloStatus;
-use membership_core::protocol::TableState;
+use membership_core::protocol::{TableState, WriterState};
 
 /// How a silo is doing.
 ///
@@ -13,6 +13,7 @@ use membership_core::protocol::TableState;
 /// | readiness ("send me traffic") | [`ready`](Self::ready) | No new work while joining, leaving, or suspended after a pause. |
 /// | neither; an alert | [`table`](Self::table), [`table_age`](Self::table_age) | Silos keep running without the table. A failing probe would turn an outage of the store into one of the service. |
 /// | neither; an alert | [`unreached`](Self::unreached) | Part of the network has failed. A new process would not reach them either. |
+/// | neither; a graph | [`writer`](Self::writer) | Shows which silo writes for the others, and what waits for it. |
 /// | neither; a graph | [`score`](Self::score), [`local`](Self::local) | Shows slow machines; the protocol already allows for them. |
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
@@ -29,6 +30,9 @@ pub struct Health {
     pub table_age: Duration,
     /// The state of the table, as this silo sees it.
     pub table: TableState,
+    /// Which silo it would ask to write its changes, and how many wait: as of a moment ago, at most a
+    /// second.
+    pub writer: WriterState,
     /// Active, not suspended, and not asked to leave: for a readiness probe.
     pub ready: bool,
     /// Not stopped for good, and its driver took an input within the last 30 s: for a liveness

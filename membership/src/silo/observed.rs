@@ -83,6 +83,7 @@ impl Observed {
             view_age: now.since(state.view_at),
             table_age: now.since(self.subscriber.table_contact()),
             table: state.table,
+            writer: state.writer,
             ready: !ended && !leaving && state.status == SiloStatus::Active && !state.suspended,
             live: !ended && now.since(self.subscriber.last_input()) < SILENT,
             unreached: state.unreached,

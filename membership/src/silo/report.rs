@@ -85,6 +85,7 @@ impl Report {
         let Health { score, local, .. } = protocol.health();
         metrics::observe(&Observation::Health { score, local });
         metrics::unreached(self.unreached);
+        metrics::writer(protocol.me(), &protocol.writer_state());
         if let Some((_, published)) = &self.last {
             let contact = protocol.table_contact().unwrap_or_default();
             metrics::ages(now.since(*published), now.since(contact));

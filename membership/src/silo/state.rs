@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use membership_core::protocol::{Health as Score, Protocol, TableState, Termination};
+use membership_core::protocol::{Health as Score, Protocol, TableState, Termination, WriterState};
 use membership_core::{ClusterView, MonoTime, SiloAddress, SiloStatus};
 use tokio::sync::watch;
 
@@ -19,6 +19,8 @@ pub(super) struct State {
     /// How many silos it does not reach, though others do.
     pub(super) unreached: usize,
     pub(super) table: TableState,
+    /// Who writes its changes, as of the last tick.
+    pub(super) writer: WriterState,
     /// When the last view was published.
     pub(super) view_at: MonoTime,
     /// Once known: the version that says ShuttingDown, or none if it could not be written.
@@ -33,6 +35,7 @@ impl State {
         suspended: false,
         unreached: 0,
         table: TableState::Available,
+        writer: WriterState::IDLE,
         view_at: MonoTime::ZERO,
         leaving: None,
     };
@@ -125,6 +128,15 @@ impl Publisher {
             };
             let changed = *state != next;
             *state = next;
+            changed
+        });
+    }
+
+    /// A few times a second: publishes who writes the silo's changes, if that is another one.
+    pub(super) fn writer(&self, writer: WriterState) {
+        self.state.send_if_modified(|state| {
+            let changed = state.writer != writer;
+            state.writer = writer;
             changed
         });
     }
