@@ -1,6 +1,7 @@
 //! Real silos of which one writes the changes of all: the setting `scribe`.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
     reason = "helpers of tests"
@@ -8,6 +9,13 @@
 
 mod support;
 
+#[cfg(feature = "http")]
+#[allow(dead_code, reason = "the tests of HTTP use the rest")]
+#[path = "http/client.rs"]
+mod client;
+
+#[cfg(feature = "http")]
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::thread;
 use std::time::Instant;
@@ -88,6 +96,78 @@ fn silos_with_and_without_it_live_in_one_cluster() {
         silo.sees_dead(&killed, "voted", secs(30));
     }
     cluster.agree(secs(10));
+}
+
+/// The value of a series in the metrics of a silo.
+#[cfg(feature = "http")]
+fn metric(silo: &Process, series: &str) -> f64 {
+    let text = client::get(client::address(silo), "/metrics").body;
+    let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+    let found = text.lines().find_map(value);
+    found.unwrap_or_else(|| panic!("no {series} in {text}"))
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn all_name_one_scribe_and_count_what_it_writes_for_others() {
+    const OTHERS: usize = 7;
+    let (place, options) = place();
+    let mut options: Vec<&str> = options.iter().map(String::as_str).collect();
+    options.extend(["--http", "127.0.0.1:0"]);
+    let first = Process::start(&place, port(), "lan", &options);
+    first.address(secs(30));
+    let others = (0..OTHERS).map(|_| Process::start(&place, port(), "lan", &options));
+    let silos: Vec<Process> = std::iter::once(first).chain(others).collect();
+    let cluster = Cluster {
+        place,
+        preset: "lan",
+        silos,
+    };
+    cluster.all_active(secs(120));
+    cluster.agree(secs(10));
+    let sum = |series: &str| -> f64 { cluster.silos.iter().map(|s| metric(s, series)).sum() };
+    let waiting = |at| sum(&format!("membership_changes_waiting{{at=\"{at}\"}}"));
+    let until = Instant::now() + secs(30);
+    let scribe = loop {
+        let health = |silo: &Process| {
+            let answer = client::get(client::address(silo), "/api/v1/health").json(200);
+            answer["writer"].to_string()
+        };
+        let said: BTreeSet<String> = cluster.silos.iter().map(health).collect();
+        let all: Vec<serde_json::Value> = said
+            .iter()
+            .map(|writer| serde_json::from_str(writer).unwrap())
+            .collect();
+        // Nothing waits any more. Gauges are set once a second.
+        if let [writer] = &all[..]
+            && writer["waiting"] == 0
+            && writer["asked"].is_null()
+            && sum("membership_is_scribe") == 1.0
+            && waiting("here") + waiting("another") == 0.0
+        {
+            break writer["scribe"].as_str().unwrap().to_owned();
+        }
+        assert!(Instant::now() < until, "{said:?}");
+        thread::sleep(secs(1) / 5);
+    };
+    for silo in &cluster.silos {
+        silo.wait(&scribe, secs(10), |lines| {
+            let last = lines.iter().rfind(|l| l.event["event"] == "scribe")?;
+            (last.event["scribe"] == scribe.as_str()).then_some(())
+        });
+    }
+    let status = cluster.place.run(&["status"]).expect(0).out;
+    let line = format!("last commit by {scribe}: ");
+    assert!(status.contains(&line), "{line} in {status}");
+
+    let (written, sent) = (
+        sum("membership_changes_written_for_others_total"),
+        sum("membership_changes_sent_total"),
+    );
+    eprintln!("{sent} changes sent, {written} written for others");
+    assert!(written >= 1.0 && written <= sent, "{written} of {sent}");
+    let learned = |how| sum(&format!("membership_views_learned_total{{how=\"{how}\"}}"));
+    assert!(learned("changes") >= 1.0 && learned("commit") >= 1.0);
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn status_shows_every_silo_and_a_summary() {
         "2 Active, 1 Dead (1 voted)",
         "version 1",
         "leader 127.0.0.1:1@",
+        "last commit ",
     ] {
         assert!(ran.out.contains(part), "{part}: {}", ran.out);
     }

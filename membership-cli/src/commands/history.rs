@@ -85,6 +85,15 @@ fn time(at: WallTime, exact: bool) -> String {
     }
 }
 
+/// How much a commit changed.
+pub(super) fn extent(changed: &ChangedKeys) -> String {
+    match changed {
+        ChangedKeys::Keys(keys) if keys.is_empty() => "settings".to_owned(),
+        ChangedKeys::Keys(keys) => count(keys.len(), "row"),
+        ChangedKeys::Count(n) => count(usize::try_from(*n).unwrap_or(usize::MAX), "row"),
+    }
+}
+
 fn commits(recent: &[history::Commit<'_>]) -> Grid {
     let mut grid = Grid::new(["TIME", "COMMIT", "BY", "CHANGED"]);
     for shown in recent {
@@ -93,10 +102,8 @@ fn commits(recent: &[history::Commit<'_>]) -> Grid {
             .committer
             .map_or_else(|| "not a silo".to_owned(), |silo| silo.to_string());
         let changed = match &commit.changed {
-            ChangedKeys::Keys(keys) if keys.is_empty() => "settings".to_owned(),
-            ChangedKeys::Keys(keys) if keys.len() <= 4 => clean(&keys.join(", ")),
-            ChangedKeys::Keys(keys) => count(keys.len(), "row"),
-            ChangedKeys::Count(n) => count(usize::try_from(*n).unwrap_or(usize::MAX), "row"),
+            ChangedKeys::Keys(keys) if (1..=4).contains(&keys.len()) => clean(&keys.join(", ")),
+            many => extent(many),
         };
         grid.row([
             (time(shown.at, shown.exact), Paint::Plain),

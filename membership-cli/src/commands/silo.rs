@@ -213,7 +213,10 @@ impl Life {
                     EventKind::ViewWithdrawn { announced } => self.report.withdrawn(announced, event.version),
                     _ => {}
                 },
-                _ = ticks.tick() => self.report.tick(silo.now()),
+                _ = ticks.tick() => {
+                    self.report.tick(silo.now());
+                    self.report.scribe(silo.health().writer.scribe);
+                }
             }
         };
         if stop == Stop::Orphaned {

@@ -17,6 +17,8 @@ pub(crate) struct Report {
     json: bool,
     me: Option<SiloAddress>,
     last: Option<ClusterView>,
+    /// Whom it would ask to write its changes.
+    scribe: Option<SiloAddress>,
     table: TableLog,
     /// The last one of the table.
     error: Option<TableError>,
@@ -29,6 +31,7 @@ impl Report {
             json,
             me: None,
             last: None,
+            scribe: None,
             table: TableLog::default(),
             error: None,
         }
@@ -122,6 +125,27 @@ impl Report {
         self.error = error.cloned();
         if let Some(line) = self.table.changed(state, text, now) {
             self.table_line(line);
+        }
+    }
+
+    /// Reports which silo this one would ask to write its changes, if that is another one than before.
+    /// Without the setting `scribe` there is none.
+    pub fn scribe(&mut self, scribe: Option<SiloAddress>) {
+        if scribe == self.scribe {
+            return;
+        }
+        self.scribe = scribe;
+        if let Some(scribe) = scribe {
+            self.line(
+                || json!({"event": "scribe", "scribe": scribe}),
+                || match self.me == Some(scribe) {
+                    true => {
+                        "this silo writes its changes itself, and those of the silos that ask it"
+                            .to_owned()
+                    }
+                    false => format!("{scribe} writes the changes of this silo"),
+                },
+            );
         }
     }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use membership::history;
 use membership::words::{self, roll_call, suspected};
 use membership_core::{ClusterView, MembershipEntry, SiloStatus, Suspicion};
 use serde_json::{Value, json};
 
+use super::history::extent;
 use crate::events;
 use crate::exit::{Exit, Failure};
 use crate::inspect::Inspection;
@@ -57,6 +59,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             table.store()
         ));
         show(&inspection, &args.rows, &mut session.out);
+        if let Some(text) = last_commit(&inspection) {
+            session.out.line(text);
+        }
         if let Some(text) = inspection.rotation() {
             let text = session.out.paint(Paint::Yellow, text);
             session.out.line(text);
@@ -75,6 +80,27 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Who made the last commit, and how many rows it changed. With the setting `scribe`, which the table does
+/// not show, the others ask that silo to write their changes, if it is Active.
+fn last_commit(inspection: &Inspection) -> Option<String> {
+    let commits = history::commits(&inspection.snapshot);
+    let last = commits.last()?;
+    let by = match last.record.committer {
+        None => "not by a silo".to_owned(),
+        Some(silo) => match inspection.snapshot.rows.get(&silo).map(|e| e.status) {
+            Some(SiloStatus::Active) => format!("by {silo}"),
+            Some(other) => format!("by {silo}, which is {other}"),
+            None => format!("by {silo}, which has no row"),
+        },
+    };
+    let when = match last.exact {
+        true => format!(", {}", ago(last.at, inspection.now)),
+        false => String::new(),
+    };
+    let what = extent(&last.record.changed);
+    Some(format!("last commit {by}: {what}{when}"))
 }
 
 fn show_reach(reach: &Reach, out: &mut Out) {
