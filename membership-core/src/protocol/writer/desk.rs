@@ -21,8 +21,6 @@ use crate::{InstanceId, IntentId, MembershipEntry, MonoTime, SiloAddress, SiloSt
 pub(super) const REPEAT: Duration = Duration::from_millis(500);
 /// How long a commit waits for further joins.
 const GATHER: Duration = Duration::from_millis(100);
-/// A commit with this many changes waits for no more.
-const FULL: usize = 64;
 /// How long a newcomer's address is looked at.
 const LOOK: Duration = Duration::from_secs(3);
 
@@ -200,9 +198,15 @@ impl Writer {
         self.desk.is_open()
     }
 
-    /// Until when a commit waits for further joins; none if it does not.
-    pub(super) fn gathers_until(&self, now: MonoTime) -> Option<MonoTime> {
-        let some = self.desk.is_open() && now < self.desk.gathers && self.queue.len() < FULL;
+    /// Until when a commit waits for further joins; none if it does not. One that the store takes no more
+    /// rows in waits for none.
+    pub(super) fn gathers_until(&self, ctx: &Ctx) -> Option<MonoTime> {
+        let most = ctx
+            .limits
+            .rows_per_commit
+            .min(ctx.variant.changes_per_commit);
+        let waits = ctx.mono() < self.desk.gathers && self.queue.len() < most;
+        let some = self.desk.is_open() && waits;
         (some && !self.queue.has(|action| !is_patient(action))).then_some(self.desk.gathers)
     }
 

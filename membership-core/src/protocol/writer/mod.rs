@@ -337,7 +337,7 @@ impl Writer {
             // The table has moved on: others, or the table, are being asked for that.
             unconfirmed = true;
         }
-        let gathers = self.gathers_until(now).filter(|_| votes.is_empty());
+        let gathers = self.gathers_until(ctx).filter(|_| votes.is_empty());
         let nothing = nothing || unconfirmed || gathers.is_some();
         let commit_first = self.read_done && !nothing && now >= self.commit_after;
         self.read_done = commit_first;
