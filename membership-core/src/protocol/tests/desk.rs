@@ -234,3 +234,39 @@ fn a_change_that_the_table_does_not_allow_is_turned_away_as_refused() {
     );
     assert_eq!(observed(&d.ctx), [turned_away(Unwritten::Refused)]);
 }
+
+#[test]
+fn one_message_asks_for_few_changes_and_gets_one_answer() {
+    let mut d = Desk::new();
+    let from = (LinkId(7), silo(2));
+    let id = |n| IntentId::new(n);
+    let changes: Vec<_> = (1..=500).map(|n| (id(n), OwnChange::Leave)).collect();
+    let proven = Some(entry(silo(2), SiloStatus::Active).instance_id);
+    d.writer
+        .on_forward(&mut d.ctx, from, proven, &changes, true);
+    assert_eq!((sent(&mut d.ctx).len(), d.waits()), (1, 4));
+    d.writer.on_desk_timer(&mut d.ctx);
+    let said = sent(&mut d.ctx);
+    let [(_, Message::Receipt { changes, .. })] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert_eq!(changes.len(), 4);
+}
+
+#[test]
+fn what_was_taken_long_ago_is_not_written() {
+    for (age, is_written) in [(secs(59), true), (secs(61), false)] {
+        let mut d = Desk::new();
+        d.ask(
+            silo(2),
+            Some(entry(silo(2), SiloStatus::Active).instance_id),
+            1,
+            OwnChange::Leave,
+        );
+        assert_eq!(d.waits(), 1);
+        pass_time(&mut d.ctx, age);
+        d.writer.pump(&mut d.ctx, Vec::new(), &Observed::default());
+        let writes = |e: &Effect| matches!(e, Effect::Commit { .. });
+        assert_eq!(d.ctx.out.iter().any(writes), is_written, "{age:?}");
+    }
+}

@@ -12,7 +12,7 @@ use crate::intent::{Action, Answer, Intent};
 use crate::protocol::context::Ctx;
 use crate::protocol::forward::{OwnChange, Standing};
 use crate::protocol::io::LinkId;
-use crate::protocol::message::Message;
+use crate::protocol::message::{MAX_NAMED, Message};
 use crate::protocol::observation::{Observation, Unwritten};
 use crate::protocol::timers::Timer;
 use crate::{InstanceId, IntentId, MembershipEntry, MonoTime, SiloAddress, SiloStatus};
@@ -21,6 +21,12 @@ use crate::{InstanceId, IntentId, MembershipEntry, MonoTime, SiloAddress, SiloSt
 pub(super) const REPEAT: Duration = Duration::from_millis(500);
 /// How long a commit waits for further joins.
 const GATHER: Duration = Duration::from_millis(100);
+/// How long a change may be written after it was taken. Its silo waits for less; and a row is kept for
+/// longer after a death, so that no silo comes back whose row has been removed meanwhile (invariant P3).
+/// A commit of unknown outcome can be held for as long as the table is away.
+const KEPT: Duration = Duration::from_secs(60);
+/// How many changes one message may ask for: more than any silo has at a time.
+const MOST_OF_ONE: usize = 4;
 /// How long a newcomer's address is looked at.
 const LOOK: Duration = Duration::from_secs(3);
 
@@ -29,6 +35,7 @@ const LOOK: Duration = Duration::from_secs(3);
 pub(super) struct Asked {
     pub(super) by: SiloAddress,
     link: LinkId,
+    at: MonoTime,
 }
 
 /// A newcomer whose advertised address is being dialled: it must lead to it.
@@ -109,9 +116,12 @@ impl Writer {
         fit: bool,
     ) {
         let mut standings = Vec::with_capacity(changes.len());
-        for (id, change) in changes {
-            let taken = self.desk.has(*id)
-                || (fit && self.take_in(ctx, Asked { by, link }, instance, *id, change));
+        let at = ctx.mono();
+        let asked = Asked { by, link, at };
+        for (at, (id, change)) in changes.iter().enumerate() {
+            let fit = fit && at < MOST_OF_ONE;
+            let taken =
+                self.desk.has(*id) || (fit && self.take_in(ctx, asked, instance, *id, change));
             let standing = if taken {
                 Standing::Waiting
             } else {
@@ -215,10 +225,10 @@ impl Writer {
         self.desk.asked.contains_key(&id)
     }
 
-    /// Sends back the joins among these changes that would end a row of another machine: its owner may
-    /// be alive, and only the newcomer itself has watched that row. A row of the newcomer's own machine
-    /// needs no watching: the newcomer is at its address, as this silo has seen. Unless the former
-    /// process has just `answered` this silo.
+    /// Sends back those of these changes that were taken long ago, and the joins that would end a row of
+    /// another machine: its owner may be alive, and only the newcomer itself has watched that row. A row
+    /// of the newcomer's own machine needs no watching: the newcomer is at its address, as this silo has
+    /// seen. Unless the former process has just `answered` this silo.
     pub(super) fn send_back(
         &mut self,
         ctx: &mut Ctx,
@@ -241,9 +251,12 @@ impl Writer {
             }),
             _ => false,
         };
-        let (back, rest): (Vec<_>, Vec<_>) = batch
-            .into_iter()
-            .partition(|intent| self.is_for_others(intent.id) && ends_another(intent));
+        let now = ctx.mono();
+        let goes_back = |intent: &Intent| {
+            let asked = self.desk.asked.get(&intent.id);
+            asked.is_some_and(|asked| now.since(asked.at) >= KEPT || ends_another(intent))
+        };
+        let (back, rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(goes_back);
         for intent in back {
             if let Some(asked) = self.desk.asked.remove(&intent.id) {
                 self.say(ctx, asked, intent.id, Standing::Elsewhere);
@@ -301,8 +314,17 @@ impl Writer {
             .chain(self.desk.vouching.all())
             .chain(self.desk.early.all())
             .collect();
+        // One message to each, however many of its changes wait.
+        let mut told: BTreeMap<LinkId, (SiloAddress, Vec<_>)> = BTreeMap::new();
         for (id, asked) in all {
-            self.say(ctx, asked, id, Standing::Waiting);
+            let (_, changes) = told.entry(asked.link).or_insert((asked.by, Vec::new()));
+            if changes.len() < MAX_NAMED {
+                changes.push((id, Standing::Waiting));
+            }
+        }
+        let waiting = self.desk.waiting();
+        for (link, (by, changes)) in told {
+            ctx.reply(link, by, receipt(changes, waiting));
         }
         if self.desk.is_open() {
             self.desk.vouching.forget_others(ctx);
