@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::super::contacts::{Contacts, PassedOver};
 use super::super::forward::{OwnChange, Standing};
 use super::super::observation::Unwritten;
+use super::super::timers::Timer;
 use super::super::writer::{Outcome, Writer, WriterState, question};
 use super::*;
 use crate::intent::Action;
@@ -113,7 +114,7 @@ impl Sender {
 }
 
 #[test]
-fn nobody_keeps_a_change_waiting_for_ever() {
+fn who_says_that_a_change_is_written_is_believed_once() {
     for standing in [
         Standing::Moot,
         Standing::Written { version: 6 },
@@ -123,13 +124,34 @@ fn nobody_keeps_a_change_waiting_for_ever() {
         let id = s.forwards().unwrap();
         let began = s.ctx.mono();
         while !s.writer.has_queued() {
-            assert!(s.ctx.mono().since(began) <= secs(41), "{standing:?}");
+            assert!(s.ctx.mono().since(began) <= secs(4), "{standing:?}");
             pass_time(&mut s.ctx, ms(500));
             assert!(s.hears(id, standing).is_empty());
             s.writer.on_courier_timer(&mut s.ctx);
         }
-        assert!(s.ctx.mono().since(began) >= secs(20), "{standing:?}");
+        assert!(s.ctx.mono().since(began) >= secs(3), "{standing:?}");
         assert_eq!(s.asked(), None, "it writes the change itself");
+    }
+}
+
+#[test]
+fn whoever_says_that_very_many_wait_and_then_nothing_is_left() {
+    for commits in [0, 1] {
+        let mut s = Sender::new();
+        let id = s.forwards().unwrap();
+        let began = s.ctx.mono();
+        let waits = [(id, Standing::Waiting)];
+        s.writer.on_receipt(&mut s.ctx, silo(2), &waits, u32::MAX);
+        if commits > 0 {
+            s.sees_a_commit(4, silo(3));
+        }
+        while !s.writer.has_queued() {
+            assert!(s.ctx.mono().since(began) <= secs(15), "{commits}");
+            let next = s.ctx.timers.at(Timer::Courier).unwrap();
+            s.ctx.now.mono = next.max(s.ctx.mono() + ms(1));
+            s.writer.on_courier_timer(&mut s.ctx);
+        }
+        assert!(s.ctx.mono().since(began) >= secs(5), "{commits}");
     }
 }
 

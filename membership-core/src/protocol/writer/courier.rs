@@ -47,7 +47,7 @@ const REFUSED: Duration = Duration::from_secs(10);
 /// somebody else made the last one.
 const PASSED_OVER: Duration = Duration::from_secs(2);
 const COMMITS: u64 = 2;
-/// How long, and for up to as long again, a change waits while no commit is seen at all, and
+/// How long, and for up to as long again, a change waits while fewer than [`COMMITS`] are seen, and
 /// [`PER_WAITING`] more for each of the changes that are said to wait, up to [`MOST_WAITING`].
 const STILL: Duration = SPREAD.saturating_mul(STILL_PER_SPREAD);
 const STILL_PER_SPREAD: u32 = 5;
@@ -74,6 +74,13 @@ struct Away {
     waiting: u32,
     /// The version that is said to have it, and when that was said.
     written: Option<(u64, MonoTime)>,
+}
+
+impl Away {
+    /// How long it waits while hardly a commit is seen.
+    fn still(&self) -> Duration {
+        self.still + PER_WAITING.saturating_mul(self.waiting)
+    }
 }
 
 /// What names the question about these changes, for whoever answers that it is another process.
@@ -253,8 +260,10 @@ impl Writer {
     fn wait_for_word(&self, ctx: &mut Ctx) {
         let next = self.courier.away.values().map(|a| {
             let news = a.written.map(|(_, at)| at + NEWS);
-            let news = news.filter(|at| *at > ctx.mono());
-            news.unwrap_or(a.heard + a.patience).min(a.until)
+            let still = a.sent.0 + a.still();
+            let next = news.or(Some(still)).filter(|at| *at > ctx.mono());
+            let silent = a.heard + a.patience;
+            next.map_or(silent, |at| at.min(silent)).min(a.until)
         });
         match next.min() {
             Some(at) => ctx.set_timer_at(Timer::Courier, at),
@@ -274,7 +283,9 @@ impl Writer {
         let now = ctx.mono();
         let mut outcomes = Vec::new();
         for (id, standing) in standings {
-            let Some(away) = self.courier.away.get_mut(id).filter(|a| a.to == from) else {
+            let asked = |a: &&mut Away| a.to == from && a.written.is_none();
+            // Whoever says that a change is written has said its last word: the row has to show it.
+            let Some(away) = self.courier.away.get_mut(id).filter(asked) else {
                 continue;
             };
             away.heard = now;
@@ -325,11 +336,10 @@ impl Writer {
         for away in self.courier.away.values().filter(|a| a.written.is_none()) {
             let (since, at) = away.sent;
             let time = now.since(since);
-            let still = away.still + PER_WAITING.saturating_mul(away.waiting);
             let another = writes.is_some_and(|silo| silo != away.to);
             if version >= at + COMMITS && another && time >= PASSED_OVER {
                 idle.push((away.intent.id, away.to, None));
-            } else if version == at && time >= still {
+            } else if version < at + COMMITS && time >= away.still() {
                 idle.push((away.intent.id, away.to, Some(version)));
             }
         }
@@ -374,6 +384,7 @@ impl Writer {
             self.take_back(ctx, id, direct, Unwritten::Unanswered);
             self.want_row();
         }
+        self.leave_the_idle(ctx);
         self.wait_for_word(ctx);
     }
 
