@@ -350,12 +350,10 @@ impl Protocol {
         // A silo that has not read that its row is in may be named already.
         let fit = self.ctx.status <= SiloStatus::Active;
         let may = self.ctx.variant.scribe && fit && !self.ctx.suspended && !self.pause.is_silent();
-        // The changes since a version are small, and asked for once or twice.
-        let (_, have, _) = question;
         let (now, news) = (self.ctx.mono(), &mut self.disseminator);
         if may {
             let is_busy = self.writer.writes_for_others();
-            let may_serve = || have != 0 || news.may_serve(now, link);
+            let may_serve = || news.may_serve(now, link);
             fetch::serve(&mut self.ctx, (link, by), question, is_busy, may_serve);
         }
     }

@@ -25,6 +25,8 @@ const SMALL: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The same while the table is asked whether changes are true.
 const DOUBTED: Duration = Duration::from_secs(1);
+/// How long a silo is not asked again that has not answered, unless the view has moved since.
+const SILENT: Duration = Duration::from_secs(1);
 /// How many commits wait to be adopted, and how many silos are known that have what this one lacks.
 const MOST: usize = 8;
 /// How long news waits to be adopted.
@@ -101,6 +103,8 @@ pub(crate) struct Flood {
     /// The newest version that others are known to have, and who.
     wanted: u64,
     sources: VecDeque<SiloAddress>,
+    /// Those that were asked: what this silo had then, and when.
+    asked: VecDeque<(SiloAddress, u64, MonoTime)>,
     /// When the next of them may be asked.
     next: MonoTime,
 }
@@ -135,6 +139,14 @@ impl Flood {
             self.sources.clear();
         }
         self.wanted = self.wanted.max(version);
+        // Whoever says that it has news, and does not send it, may lie.
+        let (now, have) = (ctx.mono(), ctx.version());
+        let is_silent = |(asked, had, at): &(SiloAddress, u64, MonoTime)| {
+            *asked == silo && *had == have && now.since(*at) < SILENT
+        };
+        if self.asked.iter().any(is_silent) {
+            return;
+        }
         if !self.sources.contains(&silo) && self.sources.len() < MOST {
             self.sources.push_back(silo);
         }
@@ -175,6 +187,10 @@ impl Flood {
         }
         if let (Some(silo), Some(_)) = (self.sources.pop_front(), table_id) {
             self.next = ctx.mono() + PATIENCE;
+            if self.asked.len() >= MOST {
+                self.asked.pop_front();
+            }
+            self.asked.push_back((silo, have, ctx.mono()));
             ctx.send_to(silo, Message::AskDelta { table_id, have });
             ctx.set_timer_at(Timer::Flood, self.next);
         }

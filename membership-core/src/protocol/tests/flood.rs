@@ -134,6 +134,26 @@ fn one_after_the_other_is_asked_for_what_is_announced() {
 }
 
 #[test]
+fn who_announces_what_does_not_come_is_hardly_asked() {
+    let (mut ctx, _) = here();
+    let mut flood = Flood::default();
+    let mut asked = 0;
+    for n in 0..100_u8 {
+        let news = News::announced(silo(3), u64::MAX, commit_id(u64::from(n) + 50));
+        flood.hear(&mut ctx, news);
+        pass_time(&mut ctx, ms(50));
+        flood.on_timer(&mut ctx);
+        asked += sent(&mut ctx).len();
+    }
+    assert!((4..=5).contains(&asked), "{asked} in five seconds");
+    // It is asked at once for what follows news that has come.
+    let six = six(&ctx, 101..=101);
+    announce(&mut ctx, six);
+    flood.hear(&mut ctx, News::announced(silo(3), 7, commit_id(7)));
+    assert_eq!(receivers(&mut ctx, "ask-delta"), BTreeSet::from([silo(3)]));
+}
+
+#[test]
 fn who_had_older_news_is_not_asked_for_newer() {
     let (mut ctx, _) = here();
     let (six, mut flood) = (six(&ctx, 101..=101), Flood::default());
