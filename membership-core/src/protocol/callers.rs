@@ -136,7 +136,7 @@ fn trusts_announced_rows(ctx: &Ctx) -> bool {
 }
 
 /// Whether another silo has announced this row, where that is enough.
-fn is_announced(ctx: &Ctx, silo: &SiloAddress, instance: InstanceId) -> bool {
+pub(super) fn is_announced(ctx: &Ctx, silo: &SiloAddress, instance: InstanceId) -> bool {
     let row = ctx.view.as_ref().and_then(|view| view.get(silo));
     let lives = |e: &MembershipEntry| e.instance_id == instance && e.status != SiloStatus::Dead;
     trusts_announced_rows(ctx) && row.is_some_and(lives)

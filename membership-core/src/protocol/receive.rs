@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::callers::is_announced;
 use super::disseminator::Call;
 use super::flood::News;
 use super::gate::Witness;
@@ -133,7 +134,10 @@ impl Protocol {
                 }
                 return;
             }
-            if !is_for_newcomers(body) {
+            // A silo that has lost the table hears of those that write for others, and keeps nobody out.
+            let asks_for_words = matches!(body, Message::AskVouched { .. })
+                && is_announced(&self.ctx, &header.from, header.instance);
+            if !is_for_newcomers(body) && !asks_for_words {
                 // A silo that has just joined sends its commit before the table names it here.
                 self.obey(&Call::Hint);
                 return match body {
