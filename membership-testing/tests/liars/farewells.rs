@@ -22,7 +22,12 @@ enum Says {
 }
 
 /// A view with the next version, in which the row of this silo has this status.
-fn made_up(view: &ClusterView, silo: &SiloAddress, status: SiloStatus, id: u128) -> Option<Delta> {
+pub(crate) fn made_up(
+    view: &ClusterView,
+    silo: &SiloAddress,
+    status: SiloStatus,
+    id: u128,
+) -> Option<Delta> {
     let base = view.snapshot();
     let mut row: MembershipEntry = view.get(silo).cloned()?;
     row.status = status;

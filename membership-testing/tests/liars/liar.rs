@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use membership_core::hooks;
 use membership_core::protocol::{
     Destination, Effect, Finding, Header, Input, Message, Protocol, Setup,
 };
@@ -20,6 +21,8 @@ pub(crate) const MS: fn(u64) -> Duration = Duration::from_millis;
 pub(crate) struct Plan {
     pub(crate) on: bool,
     pub(crate) victims: Vec<SiloAddress>,
+    /// Which messages the protocol of a liar does not get.
+    pub(crate) unheard: Option<fn(&Message) -> bool>,
 }
 
 /// What one liar sees after one input.
@@ -93,6 +96,13 @@ impl Machine for Liar {
         let heard = match &input {
             Input::Message { header, body, .. } => Some((header.from, body.clone())),
             _ => None,
+        };
+        let unheard = self.plan.borrow().unheard.filter(|_| self.plan.borrow().on);
+        let input = match &input {
+            Input::Message { body, .. } if unheard.is_some_and(|unheard| unheard(body)) => {
+                Input::Wake
+            }
+            _ => input,
         };
         let mut mine = Vec::new();
         self.p.handle(now, input, &mut mine);
@@ -176,7 +186,7 @@ pub(crate) fn scene(
         let host = usize::from(ip.octets()[3]) - 1;
         let cluster = setup.identity.cluster.fingerprint();
         let instance = setup.identity.instance;
-        let p = Protocol::new(setup);
+        let p = hooks::protocol(setup, crate::VARIANT);
         match bad.iter().position(|b| *b == host) {
             Some(which) => Box::new(Liar {
                 which,
@@ -194,6 +204,7 @@ pub(crate) fn scene(
     let mut c = Cluster::builder()
         .seed(seed)
         .silos(n)
+        .variant(crate::VARIANT)
         .checks(Vec::new())
         .machines(Box::new(machines))
         .build()

@@ -9,9 +9,14 @@
     clippy::disallowed_macros
 )]
 
+use membership_core::hooks::ProtocolVariant;
+
 mod deaths;
 mod farewells;
 mod healthy;
 mod liar;
 mod load;
 mod survivors;
+
+/// How the silos differ from the standard ones: see `scribe_liars`.
+const VARIANT: ProtocolVariant = ProtocolVariant::STANDARD;
