@@ -212,7 +212,7 @@ impl SiloBuilder {
             None => u64::from_ne_bytes(random()?),
         };
         let mut limits = TcpConfig::default();
-        if self.config.probe_timeout() > FAR {
+        if self.config.probe_timeout() > FAR || self.config.scribe {
             limits.handshake_timeout = FAR_HANDSHAKE;
         }
         let Bound {

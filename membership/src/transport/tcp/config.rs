@@ -16,7 +16,8 @@ pub struct TcpConfig {
     /// How long a connection may take to be made. Default 3 s: enough for two lost packets.
     pub connect_timeout: Duration,
     /// How long a handshake may take, on both sides. The side that dials has half of it for its first
-    /// message. Default 2 s; a silo with a probe timeout above 5 s, as in the preset `wan`, takes 8 s.
+    /// message. Default 2 s; a silo with a probe timeout above 3 s, as in the preset `wan`, or with the
+    /// setting `scribe` takes 8 s: where hundreds start at once, machines are slow.
     pub handshake_timeout: Duration,
     /// A connection without a message for this long is closed; the next message dials again.
     /// Default 2 min.

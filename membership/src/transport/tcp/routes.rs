@@ -33,7 +33,7 @@ const MAX_FRESH_DIALS: usize = 256;
 /// So long after it began, other messages take a fresh connection that is being made: a machine that is
 /// slow because many ask it for connections gets no more of them. A later one is dialled for itself, as
 /// the first may have been lost on its way.
-const SHARED: Duration = Duration::from_secs(4);
+const SHARED: Duration = Duration::from_secs(8);
 /// How many connections for one message may be open, and for how long, whatever the other side
 /// sends.
 const MAX_FRESH: usize = 16_384;
