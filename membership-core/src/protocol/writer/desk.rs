@@ -21,6 +21,9 @@ use crate::{InstanceId, IntentId, MembershipEntry, MonoTime, SiloAddress, SiloSt
 pub(super) const REPEAT: Duration = Duration::from_millis(500);
 /// How long a commit waits for further joins.
 const GATHER: Duration = Duration::from_millis(100);
+/// A commit with this many changes waits for no more: joins and activations follow each other, so that
+/// the waits add up.
+const FULL: usize = 64;
 /// How long a change may be written after it was taken. Its silo waits for less; and a row is kept for
 /// longer after a death, so that no silo comes back whose row has been removed meanwhile (invariant P3).
 /// A commit of unknown outcome can be held for as long as the table is away.
@@ -208,14 +211,9 @@ impl Writer {
         self.desk.is_open()
     }
 
-    /// Until when a commit waits for further joins; none if it does not. One that the store takes no more
-    /// rows in waits for none.
+    /// Until when a commit waits for further joins; none if it does not.
     pub(super) fn gathers_until(&self, ctx: &Ctx) -> Option<MonoTime> {
-        let most = ctx
-            .limits
-            .rows_per_commit
-            .min(ctx.variant.changes_per_commit);
-        let waits = ctx.mono() < self.desk.gathers && self.queue.len() < most;
+        let waits = ctx.mono() < self.desk.gathers && self.queue.len() < FULL;
         let some = self.desk.is_open() && waits;
         (some && !self.queue.has(|action| !is_patient(action))).then_some(self.desk.gathers)
     }
