@@ -319,6 +319,7 @@ impl Cluster {
                 let Ok(silo) = change.key().parse() else {
                     continue;
                 };
+                self.truth.record_row(before, after, silo);
                 self.truth.record_challenge(before, after, silo);
                 let was_dead = before
                     .rows

@@ -207,6 +207,20 @@ impl GroundTruth {
         self.owners.get(silo).and_then(|p| self.record(*p))
     }
 
+    /// A commit has inserted this row. Two processes of one host may have chosen the same epoch: the silo
+    /// is the one whose row it is.
+    pub(super) fn record_row(&mut self, before: &Snapshot, after: &Snapshot, silo: SiloAddress) {
+        let inserted = after
+            .rows
+            .get(&silo)
+            .filter(|_| before.rows.get(&silo).is_none());
+        let Some(entry) = inserted else { return };
+        let is_it = |r: &ProcessRecord| r.silo == Some(silo) && r.name == entry.info.silo_name;
+        if let Some(process) = self.records.iter().rposition(is_it) {
+            self.owners.insert(silo, ProcessId(process));
+        }
+    }
+
     /// The name of a process in traces.
     #[must_use]
     pub fn process_name(&self, process: ProcessId) -> &str {
