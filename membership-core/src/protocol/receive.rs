@@ -377,13 +377,14 @@ impl Protocol {
         }
     }
 
-    /// Returns whether the sender joins as well, and waits for the answer that its own has come.
+    /// Returns whether the sender may join as well, and wait to hear that its answer has come: it was
+    /// told a word, or this silo has forgotten since whom it asked, because it is Active.
     fn on_dial_back(&mut self, from: SiloAddress, nonce: u64, word: Option<u64>) -> bool {
         let contact = self.joiner.contacts.on_dial_back(from, nonce, word);
         if contact.is_some() {
             self.contact_answers(from);
         }
-        contact.is_some_and(|meets| meets)
+        contact.unwrap_or(self.ctx.variant.scribe)
     }
 
     /// A silo answered an attempt of the join: it is not stale, whatever its heartbeat shows, and
