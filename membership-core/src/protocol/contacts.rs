@@ -122,6 +122,11 @@ impl Contacts {
         self.checks = None;
     }
 
+    /// Forgets whom this silo has met.
+    pub(crate) fn forget(&mut self) {
+        self.all.clear();
+    }
+
     /// Handles the answer to a probe. Returns true when the probe was one of a contact.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
         let is_it = |c: &&mut Contact| c.nonce == nonce || c.theirs == Some(nonce);

@@ -257,6 +257,8 @@ impl Joiner {
             .as_millis()
             .max(newest.map_or(1, |e| e.saturating_add(1)));
         ctx.me = SiloAddress::at(endpoint, epoch);
+        // What others have told was for the address of before.
+        self.contacts.forget();
         // The cluster's settings decide how long a join may take.
         ctx.set_timer_at(
             Timer::JoinDeadline,
@@ -410,11 +412,8 @@ impl Joiner {
 
     /// Others that join have dialled this silo, and it has dialled them.
     pub(crate) fn on_met(&mut self, ctx: &mut Ctx, callers: &mut Callers) {
-        if self.is_joining() && !self.is_contacting() {
-            return;
-        }
         let met = callers.take_met();
-        if self.is_contacting() {
+        if self.is_joining() {
             let retry = retry_period(&ctx.config);
             for met in met {
                 self.contacts.on_met(ctx, met, retry);
