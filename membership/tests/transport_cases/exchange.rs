@@ -118,21 +118,6 @@ async fn messages_sent_during_a_dial_arrive_in_order() {
 }
 
 #[tokio::test]
-async fn messages_for_a_fresh_connection_that_is_being_dialled_take_it() {
-    let (a, mut b) = (Peer::new(1).await, Peer::new(2).await);
-    let to = Destination::Fresh(b.endpoint());
-    (0..50).for_each(|nonce| a.send(to, Message::Probe { nonce }));
-    let mut links = Vec::new();
-    for nonce in 0..50 {
-        let (link, _, body) = b.message().await;
-        assert_eq!(body, Message::Probe { nonce });
-        links.push(link);
-    }
-    links.dedup();
-    assert_eq!((links.len(), a.transport.stats().dialled), (1, 1));
-}
-
-#[tokio::test]
 async fn an_answer_to_a_closed_connection_is_lost() {
     let a = Peer::new(1).await;
     a.send(

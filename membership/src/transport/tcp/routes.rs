@@ -30,10 +30,6 @@ const DIAL_INTERVAL: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(10);
 /// How many fresh dials may be under way.
 const MAX_FRESH_DIALS: usize = 256;
-/// So long after it began, other messages take a fresh connection that is being made: a machine that is
-/// slow because many ask it for connections gets no more of them. A later one is dialled for itself, as
-/// the first may have been lost on its way.
-const SHARED: Duration = Duration::from_secs(8);
 /// How many connections for one message may be open, and for how long, whatever the other side
 /// sends.
 const MAX_FRESH: usize = 16_384;
@@ -50,7 +46,6 @@ impl Shared {
             running: Some(running),
             links,
             peers,
-            dialling,
             ..
         } = &mut *state
         else {
@@ -95,11 +90,6 @@ impl Shared {
             }
             Destination::Fresh(to) => {
                 let to = canonical(to);
-                let is_young = |(since, _): &&(Instant, _)| since.elapsed() < SHARED;
-                if let Some((_, waiting)) = dialling.get(&to).filter(is_young) {
-                    waiting.push(item);
-                    return;
-                }
                 let Some(dial) = Permit::take(&self.fresh_dials, MAX_FRESH_DIALS) else {
                     add(&self.counters.dropped_no_connection, 1);
                     return running.inbox.send_failed(
@@ -117,7 +107,6 @@ impl Shared {
                 };
                 let queue = self.new_queue();
                 queue.push(item);
-                dialling.insert(to, (Instant::now(), queue.clone()));
                 let permits = (dial, life);
                 let task = self.clone().connect_fresh(
                     to,
@@ -233,7 +222,6 @@ impl Shared {
     ) {
         let result = Box::pin(self.dial(to, &phase)).await;
         drop(dial);
-        self.end_sharing(to, &queue);
         match result {
             Ok(connection) => {
                 self.carry_fresh(to, connection, (queue, LINGER), &inbox, &phase)
@@ -245,15 +233,6 @@ impl Shared {
                     inbox.send_failed(to, failure);
                 }
             }
-        }
-    }
-
-    /// No other message takes this connection any more.
-    fn end_sharing(&self, to: SocketAddr, queue: &Arc<Queue>) {
-        let mut state = self.state();
-        let is_it = |(_, waiting): &(_, Arc<Queue>)| Arc::ptr_eq(waiting, queue);
-        if state.dialling.get(&to).is_some_and(is_it) {
-            state.dialling.remove(&to);
         }
     }
 

@@ -80,9 +80,6 @@ pub(super) struct State {
     pub(super) links: HashMap<LinkId, Arc<Link>>,
     /// Where messages to an endpoint go.
     pub(super) peers: HashMap<SocketAddr, Peer>,
-    /// What waits for a fresh connection that is being made, and since when: other messages for that
-    /// endpoint take it as well.
-    pub(super) dialling: HashMap<SocketAddr, (Instant, Arc<Queue>)>,
     last_link: u64,
 }
 
