@@ -211,12 +211,7 @@ impl Protocol {
                 if self.ctx.is_member(&from, header.instance) {
                     self.monitor.probe_received(self.ctx.now.mono);
                 }
-                if self.pause.is_silent() {
-                    self.pause.hold(link, from, *nonce);
-                } else if self.is_exposed() {
-                    self.ctx
-                        .reply(link, from, Message::ProbeAck { nonce: *nonce });
-                }
+                self.answer(link, from, *nonce);
             }
             Message::ProbeAck { nonce } => self.on_ack(header, *nonce),
             Message::NotMe { .. } if self.ctx.variant.scribe => self.hint_of_stranger(),
@@ -255,8 +250,7 @@ impl Protocol {
             }
             Message::Vouch { nonce, word } => {
                 if self.on_dial_back(from, *nonce, Some(*word)) {
-                    self.ctx
-                        .reply(link, from, Message::ProbeAck { nonce: *nonce });
+                    self.answer(link, from, *nonce);
                 }
             }
             Message::AskDelta { table_id, have } => {
@@ -355,6 +349,15 @@ impl Protocol {
             self.hears(from, self.ctx.mono());
         } else {
             self.reach.on_ack(&from, nonce);
+        }
+    }
+
+    /// Says that a question has come; after a pause only once this silo may speak again.
+    fn answer(&mut self, link: LinkId, from: SiloAddress, nonce: u64) {
+        if self.pause.is_silent() {
+            self.pause.hold(link, from, nonce);
+        } else if self.is_exposed() {
+            self.ctx.reply(link, from, Message::ProbeAck { nonce });
         }
     }
 

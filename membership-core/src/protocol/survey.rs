@@ -66,10 +66,7 @@ impl Survey {
         self.expire(ctx, prober);
         self.silent.retain(|silo, _| concerns(ctx, prober, silo));
         self.again = !self.again;
-        let next = self
-            .one_again()
-            .or_else(|| self.one_more(ctx, prober))
-            .filter(|silo| concerns(ctx, prober, silo));
+        let next = self.one_again().or_else(|| self.one_more(ctx, prober));
         let after = ctx.jitter(PERIOD / 10);
         self.next = Some(now + (PERIOD - PERIOD / 20 + after));
         if let Some(silo) = next {
