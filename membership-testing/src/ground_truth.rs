@@ -394,3 +394,34 @@ impl fmt::Display for ProcessId {
         write!(f, "#{}", self.0)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use membership_core::{
+        Config, InstanceId, MembershipEntry, Row, Rows, SharedSettings, SiloInfo, TableId,
+        VersionRow, WallTime,
+    };
+
+    use super::*;
+
+    #[test]
+    fn of_two_processes_with_one_address_the_row_says_which_is_the_silo() {
+        let silo: SiloAddress = "10.0.0.7:7100@9".parse().unwrap();
+        let mut truth = GroundTruth::new(Config::default());
+        for name in ["s7'", "s7''"] {
+            truth.records.push(ProcessRecord {
+                silo: Some(silo),
+                ..ProcessRecord::new(name.to_owned(), 7, silo.endpoint(), Duration::ZERO)
+            });
+        }
+        truth.owners.insert(silo, ProcessId(1));
+        let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let with = |rows| Snapshot::new(row.token(&[]), row.clone(), rows);
+        let mut entry = MembershipEntry::new(silo, InstanceId::new(1), WallTime::default());
+        entry.info = SiloInfo::named("s7'");
+        let rows: Rows = [Row::encode(entry)].into_iter().collect();
+        truth.record_row(&with(Rows::new()), &with(rows), silo);
+        assert_eq!(truth.process_name(truth.owners[&silo]), "s7'");
+    }
+}
