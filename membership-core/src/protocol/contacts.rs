@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::callers::Met;
 use super::context::Ctx;
+use super::meeting_pace::{Pace, SLOT};
 use super::message::Message;
 use super::prober::Prober;
 use super::roll_call::refusal;
@@ -33,8 +34,9 @@ struct Contact {
     theirs: Option<u64>,
     /// It was told a word with the request.
     meets: bool,
-    /// When the first attempt was made.
+    /// When the first attempt was made, and the last.
     since: MonoTime,
+    tried: MonoTime,
     /// The time of the next attempt, and the wait before it.
     next: (MonoTime, Duration),
     /// Whether there was an attempt. In the first, the silo is only asked to dial back, which shows
@@ -55,6 +57,7 @@ impl Contact {
             theirs: None,
             meets: false,
             since: now,
+            tried: now,
             next: (now, retry),
             again: false,
             error: None,
@@ -70,6 +73,12 @@ impl Contact {
     const fn is_untried(&self) -> bool {
         !self.again && !self.is_two_way()
     }
+
+    /// Whether the last attempt may still succeed soon.
+    fn is_under_way(&self, now: MonoTime) -> bool {
+        let tried = self.again && now.since(self.tried) < SLOT;
+        tried && !self.is_two_way() && self.refused == 0
+    }
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +89,7 @@ pub(crate) struct Contacts {
     frame: Option<Frame>,
     /// The check set, which follows the view.
     checks: Option<Checks>,
+    pace: Pace,
 }
 
 /// Whom a silo must reach in a large cluster; none = everybody.
@@ -120,6 +130,7 @@ impl Contacts {
         self.missing = None;
         self.frame = None;
         self.checks = None;
+        self.pace = Pace::default();
     }
 
     /// Forgets whom this silo has met.
@@ -148,8 +159,12 @@ impl Contacts {
         from: SiloAddress,
         nonce: u64,
         word: Option<u64>,
+        now: MonoTime,
     ) -> Option<bool> {
         let contact = self.all.get_mut(&from).filter(|c| c.nonce == nonce)?;
+        if !contact.is_two_way() {
+            self.pace.on_success(now.since(contact.tried));
+        }
         contact.answers = true;
         contact.dials = true;
         contact.word = contact.word.or(word);
@@ -167,7 +182,7 @@ impl Contacts {
         contact.word = contact.word.or(Some(met.word));
         contact.theirs = Some(met.nonce);
         if contact.is_untried() {
-            (contact.again, contact.since) = (true, now);
+            (contact.again, contact.since, contact.tried) = (true, now, now);
             contact.next = (now + retry, retry);
         }
     }
@@ -436,6 +451,13 @@ impl Contacts {
         // Otherwise each has a set of its own.
         let everybody = set.is_none();
         let now = ctx.mono();
+        let wanted = self.in_order(ctx, &view, wanted);
+        let mut free = if ctx.variant.scribe {
+            self.pace.free(self.under_way(now))
+        } else {
+            usize::MAX
+        };
+        self.pace.is_full = false;
         for silo in wanted {
             let nonce = ctx.random();
             let new = || Contact::new(nonce, now, retry / 2);
@@ -449,9 +471,17 @@ impl Contacts {
             if joins && everybody && !contact.again && place(&silo) < mine {
                 continue;
             }
+            if free == 0 {
+                self.pace.is_full = true;
+                break;
+            }
+            free -= 1;
             if !contact.again {
                 contact.since = now;
+            } else if ctx.variant.scribe {
+                self.pace.on_failure(now);
             }
+            contact.tried = now;
             let longest = (ctx.config.probe_period * 2).max(retry);
             let wait = (contact.next.1 * 2).min(longest);
             contact.next = (now + wait, wait);
@@ -477,6 +507,37 @@ impl Contacts {
                 }
             }
         }
+    }
+
+    /// How many contacts may still come soon.
+    fn under_way(&self, now: MonoTime) -> usize {
+        self.all.values().filter(|c| c.is_under_way(now)).count()
+    }
+
+    /// Whether somebody was not asked because too many others had just been, and there is room now.
+    pub(crate) fn may_go_on(&self, now: MonoTime) -> bool {
+        self.pace.is_full && self.pace.free(self.under_way(now)) > 0
+    }
+
+    /// The order in which silos are asked, of which not all are at once where one silo writes for many:
+    /// first those that were not asked yet, of them those that must be reached, and each silo begins
+    /// with its own neighbours, so that not all ask the same ones.
+    fn in_order(
+        &self,
+        ctx: &Ctx,
+        view: &ClusterView,
+        wanted: BTreeSet<SiloAddress>,
+    ) -> Vec<SiloAddress> {
+        let mut wanted: Vec<SiloAddress> = wanted.into_iter().collect();
+        if ctx.variant.scribe {
+            let mine = place(&ctx.me);
+            wanted.sort_by_cached_key(|silo| {
+                let again = self.all.get(silo).is_some_and(|c| c.again);
+                let joins = view.status(silo) == Some(SiloStatus::Joining);
+                (again, joins, place(silo).wrapping_sub(mine))
+            });
+        }
+        wanted
     }
 
     /// The word of a silo with two-way contact.

@@ -14,7 +14,7 @@
 //! | `targets`, `rings` | which silos to probe; the hash rings for that |
 //! | `context`, `members`, `timers` | shared state; sorted lists of the view; planned wake-ups |
 //! | `gate` | the checks that every new view must pass (P1 to P3) |
-//! | `joiner`, `contacts` | the join; two-way contact before Active (P9) |
+//! | `joiner`, `contacts`, `meeting_pace` | the join; two-way contact before Active (P9), and with how many at a time |
 //! | `leaver` | the leave |
 //! | `prober`, `estimator`, `early` | probes and suspicions; the timeout from round-trip times; probes before their time |
 //! | `voter`, `roll_call`, `standoff` | votes; the roll call before a vote, and when to repeat it (P10 to P13, P15) |
@@ -59,6 +59,7 @@ mod joiner;
 mod kept;
 mod leaver;
 mod machine;
+mod meeting_pace;
 mod members;
 mod message;
 mod monitor;

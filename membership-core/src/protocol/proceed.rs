@@ -75,7 +75,10 @@ impl Protocol {
         if self.joiner.is_joining() {
             let is_contacting = self.joiner.is_contacting();
             let contacts = &mut self.joiner.contacts;
-            if contacts.follow(&self.ctx, is_contacting) || contacts.is_behind(&self.ctx) {
+            if contacts.follow(&self.ctx, is_contacting)
+                || contacts.is_behind(&self.ctx)
+                || contacts.may_go_on(self.ctx.mono())
+            {
                 self.joiner.contact_soon(&mut self.ctx);
             }
             let passed = PassedOver {

@@ -383,7 +383,8 @@ impl Protocol {
     /// Returns whether the sender may join as well, and wait to hear that its answer has come: it was
     /// told a word, or this silo has forgotten since whom it asked, because it is Active.
     fn on_dial_back(&mut self, from: SiloAddress, nonce: u64, word: Option<u64>) -> bool {
-        let contact = self.joiner.contacts.on_dial_back(from, nonce, word);
+        let (contacts, now) = (&mut self.joiner.contacts, self.ctx.mono());
+        let contact = contacts.on_dial_back(from, nonce, word, now);
         if contact.is_some() {
             self.contact_answers(from);
         }

@@ -24,7 +24,7 @@ fn met(ctx: &mut Ctx, words: bool) -> Contacts {
     contacts.try_again(ctx, &required, secs(1));
     for (to, message) in sent(ctx) {
         if let (Some(to), Message::DialMe { nonce, .. }) = (to, message) {
-            contacts.on_dial_back(to, nonce, words.then(|| word(to)));
+            contacts.on_dial_back(to, nonce, words.then(|| word(to)), MonoTime::ZERO);
         }
     }
     assert_eq!(contacts.both_ways(), [silo(2), silo(3)]);

@@ -340,11 +340,17 @@ fn contact_is_needed_both_ways_also_with_an_old_heartbeat() {
     let Message::Probe { nonce } = again[0].1 else {
         panic!()
     };
-    let theirs = contacts.on_dial_back(silo(3), nonce, Some(3));
+    let theirs = contacts.on_dial_back(silo(3), nonce, Some(3), MonoTime::ZERO);
     assert_eq!(theirs, None, "of another silo");
-    assert_eq!(contacts.on_dial_back(silo(2), nonce, None), Some(false));
+    assert_eq!(
+        contacts.on_dial_back(silo(2), nonce, None, MonoTime::ZERO),
+        Some(false)
+    );
     assert_eq!(contacts.word(&silo(2)), None);
-    assert_eq!(contacts.on_dial_back(silo(2), nonce, Some(7)), Some(false));
+    assert_eq!(
+        contacts.on_dial_back(silo(2), nonce, Some(7), MonoTime::ZERO),
+        Some(false)
+    );
     assert_eq!(contacts.word(&silo(2)), Some(7));
     assert_eq!(
         (contacts.unreached(&required).len(), contacts.both_ways()),

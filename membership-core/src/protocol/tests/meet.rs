@@ -94,7 +94,9 @@ fn one_request_gives_both_contact_and_the_word_of_the_other() {
     second.contacts.on_met(&mut second.ctx, met, ms(500));
     assert!(second.both_ways().is_empty(), "the other may not hear it");
     let answer = second.ctx.words.for_silo(&one);
-    let says_so = first.contacts.on_dial_back(two, nonce, Some(answer));
+    let says_so = first
+        .contacts
+        .on_dial_back(two, nonce, Some(answer), MonoTime::ZERO);
     assert_eq!((says_so, first.both_ways()), (Some(true), vec![two]));
     assert!(second.contacts.on_ack(&mut second.ctx, one, nonce));
     assert_eq!(second.both_ways(), [one]);
@@ -127,7 +129,12 @@ fn who_is_not_asked_asks_when_the_other_becomes_active() {
     );
     // Nor does an Active silo wait for a word.
     let (_, nonce, _) = request(&first.asks());
-    assert_eq!(first.contacts.on_dial_back(two, nonce + 1, None), None);
+    assert_eq!(
+        first
+            .contacts
+            .on_dial_back(two, nonce + 1, None, MonoTime::ZERO),
+        None
+    );
 }
 
 #[test]
@@ -148,6 +155,53 @@ fn a_silo_that_was_met_and_does_not_say_so_is_probed() {
     };
     assert!(to == one && second.contacts.on_ack(&mut second.ctx, one, nonce));
     assert_eq!(second.both_ways(), [one]);
+}
+
+#[test]
+fn few_are_asked_at_once_and_those_that_must_be_reached_first() {
+    let all = || {
+        let of = |n| match n {
+            100.. => entry(silo(n), SiloStatus::Active),
+            _ => entry(silo(n), SiloStatus::Joining),
+        };
+        (1..=119).map(of).collect::<Vec<_>>()
+    };
+    let mut it = Joining::new(1, all);
+    let first = it.asks();
+    assert_eq!(first.len(), 16);
+    let must = |asked: &[(SiloAddress, Message)]| {
+        let is = |m: &Message| matches!(m, Message::DialMe { .. });
+        asked.iter().filter(|(_, m)| is(m)).count()
+    };
+    assert_eq!(must(&first), 16, "20 are Active");
+    let now = it.ctx.mono();
+    assert!(!it.contacts.may_go_on(now) && it.asks().is_empty());
+
+    // Each that answers makes room for itself and one more.
+    for (to, message) in &first[..4] {
+        let Message::DialMe { nonce, .. } = message else {
+            panic!("{message:?}")
+        };
+        let contacts = &mut it.contacts;
+        assert_eq!(contacts.on_dial_back(*to, *nonce, None, now), Some(false));
+    }
+    assert!(it.contacts.may_go_on(now));
+    let second = it.asks();
+    assert_eq!((second.len(), must(&second)), (8, 4));
+
+    // Those that do not answer lose their places, and are asked again after all others.
+    pass_time(&mut it.ctx, ms(600));
+    assert!(it.contacts.may_go_on(it.ctx.mono()));
+    let third = it.asks();
+    let again = |(to, _): &(SiloAddress, Message)| {
+        let mut before = first.iter().chain(&second);
+        before.any(|(asked, _)| asked == to)
+    };
+    let (new, old) = (third.iter().filter(|a| !again(a)).count(), third.len());
+    assert!(
+        (new, old) == (8, 20) && third.is_sorted_by_key(again),
+        "{third:?}"
+    );
 }
 
 #[test]
