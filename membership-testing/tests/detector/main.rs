@@ -23,3 +23,4 @@ mod slow;
 mod stage;
 mod stalemate;
 mod stalls;
+mod survey;

@@ -1,0 +1,116 @@
+//! In a large cluster a silo probes few of the others, and need not reach all to become Active. Whom it
+//! does not reach is told to people all the same, whether it probes that one or only looks at it now
+//! and then. Nobody dies of it.
+
+use std::collections::BTreeMap;
+
+use crate::stage::{Outcome, S, Stage, for_seeds, require};
+use membership_core::SiloAddress;
+use membership_core::hooks::ProtocolVariant;
+use membership_core::protocol::{NotReached, Notice};
+use membership_testing::ProcessId;
+
+const SILOS: usize = 60;
+/// Pairs that cannot reach each other.
+const PAIRS: usize = 6;
+
+/// Above so many Active silos nobody is contacted by all.
+const LIMIT: usize = 20;
+
+fn stage(seed: u64) -> Result<Stage, Box<dyn std::error::Error>> {
+    let variant = ProtocolVariant {
+        full_check_limit: Some(LIMIT),
+        ..ProtocolVariant::SCRIBE
+    };
+    Stage::set_as(seed, SILOS, |builder| builder.variant(variant))
+}
+
+/// The last word of a silo on whom it does not reach, and how often it said something.
+fn told(stage: &Stage, silo: ProcessId) -> (Vec<NotReached>, usize) {
+    let notices = stage.cluster.notices(silo).iter();
+    let told: Vec<_> = notices
+        .filter_map(|(_, notice)| match notice {
+            Notice::PartialPartition { unreached } => Some(unreached),
+            _ => None,
+        })
+        .collect();
+    let last = told.last().copied().cloned();
+    (last.unwrap_or_default(), told.len())
+}
+
+fn pairs_that_do_not_reach_each_other(seed: u64) -> Outcome {
+    let mut stage = stage(seed)?;
+    let drawn = stage.draw(PAIRS * 2);
+    let mut cut = BTreeMap::new();
+    for (number, pair) in drawn.chunks(2).enumerate() {
+        let (a, b) = (pair[0], pair[1]);
+        // One direction is as bad as both.
+        match number % 2 {
+            0 => stage.cluster.cut_both_ways(&[a], &[b]),
+            _ => stage.cluster.cut_one_way(&[a], &[b]),
+        }
+        cut.extend([(a, b), (b, a)]);
+    }
+    // Each looks at all others once, at every second question, and three times at the silent ones.
+    stage.cluster.run_for(S(240))?;
+    let mut surveyed = 0;
+    for silo in stage.silos.clone() {
+        let (name, (last, times)) = (stage.name(silo), told(&stage, silo));
+        let named: Vec<SiloAddress> = last.iter().map(|one| one.silo).collect();
+        let other = cut
+            .get(&silo)
+            .and_then(|other| stage.cluster.address(*other));
+        let expected: Vec<SiloAddress> = other.into_iter().collect();
+        require!(named == expected, "{name} told {named:?}, not {expected:?}");
+        require!(times <= 2, "{name} told {times} times");
+        surveyed += last.iter().filter(|one| one.roll_call.asked == 0).count();
+    }
+    // Each probes 10 of 59.
+    require!(
+        surveyed >= PAIRS,
+        "only {surveyed} were found by the survey"
+    );
+    stage.cluster.heal();
+    stage.cluster.run_for(S(120))?;
+    for silo in stage.silos.clone() {
+        let (name, (last, _)) = (stage.name(silo), told(&stage, silo));
+        require!(last.is_empty(), "{name} still tells {last:?}");
+    }
+    let all = stage.silos.clone();
+    stage.ends_well_for(&all)
+}
+
+#[test]
+fn pairs_that_neither_probe_nor_reach_each_other_are_told() {
+    for_seeds(0..5, pairs_that_do_not_reach_each_other);
+}
+
+/// Silos that crash, stand still, or are cut off from most are not in a partial partition.
+fn other_faults_are_none(seed: u64) -> Outcome {
+    let mut stage = stage(seed)?;
+    stage.cluster.run_for(S(120))?;
+    let drawn = stage.draw(12);
+    for silo in &drawn[..4] {
+        match seed % 2 {
+            0 => stage.cluster.kill(*silo),
+            _ => stage.cluster.crash_machine(*silo),
+        }
+    }
+    for silo in &drawn[4..8] {
+        stage.cluster.pause(*silo, S(3));
+    }
+    stage.cluster.run_for(S(180))?;
+    let sides = stage.sides(&[SILOS - 10, 10]);
+    stage.cluster.partition(&sides);
+    stage.cluster.run_for(S(120))?;
+    for silo in stage.silos.clone() {
+        let (name, (last, times)) = (stage.name(silo), told(&stage, silo));
+        require!(times == 0, "{name} told {times} times, {last:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_survey_tells_nothing_of_a_crash_a_pause_or_a_split() {
+    for_seeds(0..5, other_faults_are_none);
+}
