@@ -16,23 +16,18 @@ mod client;
 
 #[cfg(feature = "http")]
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::thread;
 use std::time::Instant;
 
 use rustix::process::Signal;
 use support::silos::{Cluster, Process, port};
-use support::{Place, secs};
+use support::{Place, crowd, secs};
 
-/// What silos that write for each other have in a configuration file.
-const CONFIG: &str = "preset = \"lan\"\nscribe = true\n";
-
-/// A place with a configuration file beside the table, and the options that name the file.
+/// A place, and the options of silos there that write for each other.
 fn place() -> (Place, [String; 2]) {
     let place = Place::new();
-    let file = place.file().with_file_name("silo.toml");
-    std::fs::write(&file, CONFIG).unwrap();
-    (place, ["--config".to_owned(), file.display().to_string()])
+    let options = crowd::options(&place);
+    (place, options)
 }
 
 fn version(place: &Place) -> u64 {
@@ -171,59 +166,7 @@ fn all_name_one_scribe_and_count_what_it_writes_for_others() {
 }
 
 #[test]
-#[ignore = "starts a hundred processes: .ci/run nightly runs it"]
-fn a_hundred_start_at_once_and_their_scribe_is_killed() {
-    const SILOS: usize = 100;
-    let (place, options) = place();
-    // All at one moment, so that they are different ones.
-    let free: Vec<TcpListener> = (0..SILOS)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let ports: Vec<u16> = free
-        .iter()
-        .map(|l| l.local_addr().unwrap().port())
-        .collect();
-    drop(free);
-    let began = Instant::now();
-    let mut silos: Vec<Process> = ports
-        .into_iter()
-        .map(|port| {
-            let listen = format!("127.0.0.1:{port}");
-            let mut args = vec!["silo", "--exit-with-stdin", "--listen", &listen];
-            args.extend(options.iter().map(String::as_str));
-            Process::spawn(place.command(&args), port)
-        })
-        .collect();
-    let mut killed = false;
-    loop {
-        let status = place.run(&["status", "--json"]);
-        // Nothing is there until the first of them has made the table.
-        let status = (status.code == Some(0)).then(|| status.json());
-        let members = status.as_ref().and_then(|s| s["members"].as_array());
-        let count = |status: &str| {
-            let all = members.into_iter().flatten();
-            all.filter(|m| m["status"] == status).count()
-        };
-        let (active, joining) = (count("Active"), count("Joining"));
-        if let Some(status) = status.as_ref().filter(|_| !killed)
-            && active + joining >= SILOS / 2
-        {
-            let recent = status["recent"].as_array().unwrap();
-            let scribe = recent.last().unwrap()["committer"].as_str().unwrap();
-            let is_it = |silo: &Process| scribe.starts_with(&format!("127.0.0.1:{}@", silo.port));
-            let at = silos.iter().position(is_it).unwrap();
-            silos.remove(at).signal(Signal::KILL);
-            killed = true;
-        }
-        if killed && active == SILOS - 1 && joining == 0 {
-            break;
-        }
-        let took = began.elapsed();
-        assert!(took < secs(60), "{active} Active, {joining} Joining");
-        thread::sleep(secs(1));
-    }
-    eprintln!("all Active after {:.1} s", began.elapsed().as_secs_f64());
-    for silo in &mut silos {
-        assert!(silo.is_running(), "{:?}", silo.lines().last());
-    }
+#[ignore = "starts two hundred processes: .ci/run nightly runs it"]
+fn two_hundred_start_at_once_and_their_scribe_is_killed() {
+    crowd::starts_at_once_and_its_scribe_is_killed(&Place::new(), 200);
 }

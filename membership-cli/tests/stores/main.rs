@@ -199,6 +199,26 @@ tests_over_successors! {
     standby, "postgres", MONOTONIC, pair;
 }
 
+/// More silos than PostgreSQL takes connections by default: each has up to two.
+#[cfg(feature = "postgres")]
+mod postgres_crowd {
+    use membership_testbed::{Kind, Options};
+
+    use super::{store::Store, support::crowd};
+
+    #[test]
+    #[ignore = "starts two hundred processes: .ci/run nightly runs it"]
+    fn two_hundred_start_at_once_and_their_scribe_is_killed() {
+        let args = vec!["-c".to_owned(), "max_connections=500".to_owned()];
+        let options = Options {
+            args,
+            ..Options::default()
+        };
+        let store = Store::start_with(Kind::Postgres, options);
+        crowd::starts_at_once_and_its_scribe_is_killed(&store.place("crowd"), 200);
+    }
+}
+
 /// The SQLite file, which needs no server: silos come and go.
 #[cfg(feature = "sqlite")]
 mod sqlite {

@@ -38,6 +38,11 @@ pub fn unless_external(outcome: Result<(), Uncontrolled>) {
 impl Store {
     #[track_caller]
     pub fn start(kind: Kind) -> Self {
+        Self::start_with(kind, Options::default())
+    }
+
+    #[track_caller]
+    pub fn start_with(kind: Kind, options: Options) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -45,7 +50,7 @@ impl Store {
         // A server that the environment names is used as it is.
         let durable = Options {
             durable: true,
-            ..Options::default()
+            ..options
         };
         let server = runtime
             .block_on(Server::start(kind, durable))

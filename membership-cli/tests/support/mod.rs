@@ -8,6 +8,7 @@
     reason = "helpers of tests"
 )]
 
+pub mod crowd;
 pub mod silos;
 
 use std::path::PathBuf;
