@@ -26,6 +26,8 @@ pub(crate) struct Load {
     pub writers: usize,
     /// The duration.
     pub duration: Duration,
+    /// How many histories of this table precede it: each has random numbers of its own.
+    pub round: u64,
 }
 
 /// The figures of the reads.
@@ -44,7 +46,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.all += other.all;
         self.failed += other.failed;
         self.counted += other.counted;
@@ -100,7 +102,7 @@ pub(crate) async fn run(
         clock: clock.clone(),
         table,
         client,
-        random: cx.random(random),
+        random: cx.random(random + 1_000 * load.round),
         now: start.clone(),
         events: Vec::new(),
         reads: Reads::default(),

@@ -12,7 +12,7 @@ mod worker;
 
 pub use check::{Checked, Violation, check};
 pub(crate) use kills::Failing;
-pub(crate) use load::Load;
+pub(crate) use load::{Load, Reads};
 pub(crate) use losses::losses;
 pub use record::{Answer, Asked, Event, History};
 pub(crate) use run::{Plan, run};
