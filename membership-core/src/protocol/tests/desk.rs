@@ -270,3 +270,104 @@ fn what_was_taken_long_ago_is_not_written() {
         assert_eq!(d.ctx.out.iter().any(writes), is_written, "{age:?}");
     }
 }
+
+/// Silo 1 is Active, and silos 2 to 1 + `joining` join.
+fn with_joining(joining: u8) -> Desk {
+    let mut d = Desk::new();
+    let mut rows = actives([1]);
+    rows.extend((2..2 + joining).map(|n| entry(silo(n), SiloStatus::Joining)));
+    believe(&mut d.ctx, snapshot(6, rows));
+    d.ctx.variant.scribe = true;
+    d
+}
+
+impl Desk {
+    /// A newcomer asks for a row, and its address leads to it.
+    fn newcomer(&mut self, n: u8) {
+        let proven = instance(silo(n));
+        let (nonce, _) = self.ask(silo(n), Some(proven), u128::from(n), row(n));
+        let taken = self
+            .writer
+            .on_identity(&mut self.ctx, nonce.unwrap(), proven);
+        assert!(taken);
+        self.ctx.out.clear();
+    }
+
+    /// A silo that joins, and has met the only Active one, asks to be Active.
+    fn activation(&mut self, n: u8) {
+        let word = self.ctx.words.for_silo(&silo(n));
+        let change = OwnChange::BecomeActive {
+            contacted: vec![(silo(1), word)],
+        };
+        let id = u128::from(n);
+        let (_, standing) = self.ask(silo(n), Some(instance(silo(n))), id, change);
+        assert_eq!(standing, Standing::Waiting);
+    }
+
+    /// The keys of the rows that the commit changes which this silo sends at this time, if it sends one.
+    fn writes(&mut self, after: Duration) -> Vec<String> {
+        pass_time(&mut self.ctx, after);
+        self.ctx.out.clear();
+        self.writer
+            .pump(&mut self.ctx, Vec::new(), &Observed::default());
+        let mut rows = Vec::new();
+        for effect in self.ctx.out.drain(..) {
+            if let Effect::Commit { request, .. } = effect {
+                rows.extend(request.changes.iter().map(|c| c.key().to_owned()));
+            }
+        }
+        rows
+    }
+}
+
+fn key(n: u8) -> String {
+    let row = Row::encode(entry(silo(n), SiloStatus::Joining));
+    row.key().to_owned()
+}
+
+#[test]
+fn the_activation_of_the_only_silo_that_joins_waits_for_nobody() {
+    let mut d = with_joining(1);
+    d.activation(2);
+    assert_eq!(d.writes(Duration::ZERO), [key(2)]);
+}
+
+#[test]
+fn rows_wait_for_a_tenth_of_a_second_and_activations_for_the_others_that_join() {
+    let mut d = with_joining(40);
+    d.ctx.limits.rows_per_commit = 100;
+    d.activation(2);
+    d.newcomer(200);
+    assert!(d.writes(ms(99)).is_empty());
+    assert_eq!(d.writes(ms(1)), [key(200)], "the activation still waits");
+}
+
+#[test]
+fn activations_wait_longer_the_more_silos_join() {
+    for (joining, full, wait) in [(3, 100, 104), (40, 100, 196), (100, 50, 349)] {
+        let mut d = with_joining(joining);
+        d.ctx.limits.rows_per_commit = full;
+        d.activation(2);
+        assert!(d.writes(ms(wait)).is_empty(), "{joining} of {full}");
+        assert_eq!(d.writes(ms(2)), [key(2)], "{joining} of {full}");
+    }
+}
+
+#[test]
+fn a_full_commit_waits_for_nobody_and_neither_does_a_leave() {
+    let mut d = with_joining(40);
+    d.ctx.limits.rows_per_commit = 8;
+    for n in 2..9 {
+        d.activation(n);
+    }
+    assert!(d.writes(Duration::ZERO).is_empty(), "one more has room");
+    d.activation(9);
+    // The other seven have not met the one that becomes Active with this commit.
+    assert_eq!(d.writes(Duration::ZERO), [key(2)]);
+
+    let mut d = with_joining(40);
+    d.activation(2);
+    let leave = d.ask(silo(3), Some(instance(silo(3))), 99, OwnChange::Leave);
+    assert_eq!(leave.1, Standing::Waiting);
+    assert_eq!(d.writes(Duration::ZERO), [key(3)]);
+}

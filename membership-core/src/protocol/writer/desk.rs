@@ -19,11 +19,6 @@ use crate::{InstanceId, IntentId, MembershipEntry, MonoTime, SiloAddress, SiloSt
 
 /// How often those whose changes wait are told so.
 pub(super) const REPEAT: Duration = Duration::from_millis(500);
-/// How long a commit waits for further joins.
-const GATHER: Duration = Duration::from_millis(100);
-/// A commit with this many changes waits for no more: joins and activations follow each other, so that
-/// the waits add up.
-const FULL: usize = 64;
 /// How long a change may be written after it was taken. Its silo waits for less; and a row is kept for
 /// longer after a death, so that no silo comes back whose row has been removed meanwhile (invariant P3).
 /// A commit of unknown outcome can be held for as long as the table is away.
@@ -58,8 +53,6 @@ pub(super) struct Desk {
     newcomers: BTreeMap<u64, Newcomer>,
     pub(super) vouching: Vouching,
     pub(super) early: Early,
-    /// Until when a commit waits for further joins.
-    gathers: MonoTime,
 }
 
 impl Desk {
@@ -82,11 +75,6 @@ impl Desk {
             || self.vouching.has(id)
             || self.early.has(id)
     }
-}
-
-/// Whether a change may wait a moment for others.
-const fn is_patient(action: &Action) -> bool {
-    matches!(action, Action::Join(_) | Action::BecomeActive { .. })
 }
 
 fn receipt(changes: Vec<(IntentId, Standing)>, waiting: usize) -> Message {
@@ -186,9 +174,7 @@ impl Writer {
     pub(super) fn take(&mut self, ctx: &Ctx, id: IntentId, asked: Asked, action: Action) {
         let (now, intent) = (ctx.mono(), Intent::new(id, Some(asked.by), action));
         self.desk.asked.insert(id, asked);
-        if self.queue.len() == 0 && is_patient(&intent.action) {
-            self.desk.gathers = now + GATHER;
-        }
+        self.gather(&intent.action, now);
         self.queue.push(intent, now);
     }
 
@@ -209,13 +195,6 @@ impl Writer {
     /// Whether others have asked this silo to write.
     pub(crate) fn writes_for_others(&self) -> bool {
         self.desk.is_open()
-    }
-
-    /// Until when a commit waits for further joins; none if it does not.
-    pub(super) fn gathers_until(&self, ctx: &Ctx) -> Option<MonoTime> {
-        let waits = ctx.mono() < self.desk.gathers && self.queue.len() < FULL;
-        let some = self.desk.is_open() && waits;
-        (some && !self.queue.has(|action| !is_patient(action))).then_some(self.desk.gathers)
     }
 
     /// Whether somebody else asked for this change.

@@ -2,12 +2,14 @@
 //! call; [`apply`](crate::intent::apply) decides what to write, anew for each attempt. Waiting
 //! intents are in `queue`, the waits in `backoff`, and the handling of results in `results`. `courier`
 //! sends this silo's own changes to another one that writes them, and `desk` takes those of others,
-//! activations with the contacts that `vouching` proves. `state` is what can be seen of it from outside.
+//! activations with the contacts that `vouching` proves; `gathering` says how long they wait for each
+//! other. `state` is what can be seen of it from outside.
 
 mod backoff;
 mod courier;
 mod desk;
 mod early;
+mod gathering;
 mod queue;
 mod results;
 mod state;
@@ -23,6 +25,7 @@ use std::time::Duration;
 use self::backoff::{CONFLICT_CAP, Conflicts, error_wait};
 use self::courier::Courier;
 use self::desk::Desk;
+use self::gathering::Gathering;
 use self::queue::Queue;
 use super::context::Ctx;
 use super::io::{CallId, Effect};
@@ -115,6 +118,7 @@ pub(crate) struct Writer {
     queue: Queue,
     courier: Courier,
     desk: Desk,
+    gathering: Gathering,
     /// A commit whose outcome is unknown.
     unsettled: Option<Box<Sent>>,
     wants_read: bool,
@@ -433,9 +437,7 @@ impl Writer {
         };
         let submitted: BTreeMap<IntentId, MonoTime> = self.queue.times().collect();
         self.read_done = false;
-        let batch = self
-            .queue
-            .take_batch(ctx.variant.changes_per_commit.max(1), votes);
+        let batch = self.take_gathered(ctx, votes);
         let batch = self.send_back(ctx, batch, &observed.answered);
         let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
         let mut outcomes = Vec::new();

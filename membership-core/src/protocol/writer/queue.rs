@@ -31,6 +31,10 @@ impl Queue {
         self.any(|intent| mine(&intent.action))
     }
 
+    pub(super) fn count(&self, mine: impl Fn(&Action) -> bool) -> usize {
+        self.intents.iter().filter(|(i, _)| mine(&i.action)).count()
+    }
+
     pub(super) fn any(&self, mine: impl Fn(&Intent) -> bool) -> bool {
         self.intents.iter().any(|(i, _)| mine(i))
     }
@@ -47,6 +51,11 @@ impl Queue {
         let (taken, rest) = all.into_iter().partition(|(i, _)| which(i));
         self.intents = rest;
         taken
+    }
+
+    /// Puts back what was taken.
+    pub(super) fn put_back(&mut self, taken: Vec<(Intent, MonoTime)>) {
+        self.intents.extend(taken);
     }
 
     /// Drops the intents with these ids.
