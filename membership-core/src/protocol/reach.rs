@@ -91,7 +91,7 @@ impl Reach {
         let found = self.found.iter().filter(|(_, found)| lasting(found));
         let called = found.map(|(silo, found)| NotReached::new(*silo, found.roll_call));
         let met = |silo| NotReached::new(silo, RollCount::default());
-        let surveyed = self.survey.unreached(ctx).map(met);
+        let surveyed = self.survey.unreached().map(met);
         called
             .take(MAX_NAMED)
             .chain(surveyed)

@@ -17,7 +17,7 @@ use crate::{MonoTime, SiloAddress};
 const PERIOD: Duration = Duration::from_secs(1);
 /// How many silos that did not answer are asked again and again.
 const MOST: usize = 32;
-/// How many questions in a row a silo must have left unanswered to be named.
+/// How many questions in a row a silo must have left unanswered to be named, each for a failure window.
 const QUESTIONS: u32 = 3;
 /// How many silos in a row are passed over for one question.
 const PASSED_OVER: usize = 16;
@@ -25,9 +25,7 @@ const PASSED_OVER: usize = 16;
 /// A silo that did not answer.
 #[derive(Debug)]
 struct Silent {
-    /// When the first of its unanswered questions was sent.
-    since: MonoTime,
-    /// When the last one was.
+    /// When the last of its unanswered questions was sent.
     asked: MonoTime,
     questions: u32,
 }
@@ -94,11 +92,10 @@ impl Survey {
         self.silent.is_empty()
     }
 
-    /// The silos that answered nothing for twice the failure window: one that has crashed is declared
-    /// dead before.
-    pub(crate) fn unreached(&self, ctx: &Ctx) -> impl Iterator<Item = SiloAddress> {
-        let (now, long) = (ctx.mono(), ctx.failure_window() * 2);
-        let lasting = move |s: &Silent| s.questions >= QUESTIONS && now.since(s.since) >= long;
+    /// The silos that answered nothing for so many failure windows as questions: one that has crashed is
+    /// declared dead before.
+    pub(crate) fn unreached(&self) -> impl Iterator<Item = SiloAddress> {
+        let lasting = |s: &Silent| s.questions >= QUESTIONS;
         let silent = self.silent.iter();
         silent
             .filter(move |(_, s)| lasting(s))
@@ -116,7 +113,6 @@ impl Survey {
             let waits = now.since(open.at) < long;
             if !waits && is_heard && (silent.len() < MOST || silent.contains_key(silo)) {
                 let one = silent.entry(*silo).or_insert(Silent {
-                    since: open.at,
                     asked: open.at,
                     questions: 0,
                 });

@@ -205,6 +205,26 @@ fn few_are_asked_at_once_and_those_that_must_be_reached_first() {
 }
 
 #[test]
+fn a_refused_contact_holds_no_place() {
+    let all = || (1..=60).map(|n| entry(silo(n), SiloStatus::Active));
+    let mut it = Joining::new(1, || all().collect());
+    let asked = it.asks();
+    assert_eq!(asked.len(), 16);
+    let now = it.ctx.mono();
+    assert!(!it.contacts.may_go_on(now));
+    for (to, _) in &asked[..3] {
+        it.contacts.on_send_failed(to.endpoint(), "refused", true);
+    }
+    assert!(it.contacts.may_go_on(now));
+    assert_eq!(it.asks().len(), 3);
+    // Where there was room for all, nothing is left to do.
+    let all = || (1..=6).map(|n| entry(silo(n), SiloStatus::Active));
+    let mut it = Joining::new(1, || all().collect());
+    assert_eq!(it.asks().len(), 5);
+    assert!(!it.contacts.may_go_on(it.ctx.mono()));
+}
+
+#[test]
 fn a_word_counts_only_of_a_silo_that_has_proven_who_it_is() {
     let process = instance(silo(2));
     for (peer, met) in [

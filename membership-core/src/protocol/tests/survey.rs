@@ -77,7 +77,7 @@ fn all_are_met_that_this_silo_does_not_probe_one_a_second() {
 }
 
 #[test]
-fn a_silo_that_does_not_answer_for_two_failure_windows_is_named_until_it_does() {
+fn a_silo_that_does_not_answer_for_three_failure_windows_is_named_until_it_does() {
     let mut s = Surveying::new(ALL);
     let mut named = None;
     for second in 0..120_u64 {
@@ -102,16 +102,21 @@ fn a_silo_that_does_not_answer_for_two_failure_windows_is_named_until_it_does() 
 
 #[test]
 fn a_silo_that_is_accused_or_dead_is_not_named() {
-    let mut s = Surveying::new(ALL);
-    s.pass(60, &[7]);
-    assert_eq!(s.unreached(), [silo(7)]);
-    believe(
-        &mut s.ctx,
-        snapshot(51, actives((1..=ALL).filter(|n| *n != 7))),
-    );
-    s.ctx.out.clear();
-    s.pass(5, &[7]);
-    assert!(s.unreached().is_empty());
+    for is_dead in [true, false] {
+        let mut s = Surveying::new(ALL);
+        s.pass(60, &[7]);
+        assert_eq!(s.unreached(), [silo(7)]);
+        let mut rows = actives((1..=ALL).filter(|n| *n != 7));
+        if !is_dead {
+            let mut accused = entry(silo(7), SiloStatus::Active);
+            accused.suspicions.push(vote(2, NOON));
+            rows.push(accused);
+        }
+        believe(&mut s.ctx, snapshot(51, rows));
+        s.ctx.out.clear();
+        s.pass(5, &[7]);
+        assert!(s.unreached().is_empty(), "{is_dead}");
+    }
 }
 
 #[test]
