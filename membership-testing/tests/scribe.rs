@@ -49,7 +49,11 @@ fn start(seed: u64, without: usize) -> Cluster {
 fn many_start_with_few_commits() {
     for seed in 0..5 {
         let mut cluster = start(seed, 0);
+        let began = cluster.now();
         cluster.run_until_agreed(S(20)).unwrap();
+        // A silo that waits with its contacts for the next attempt takes half a second longer.
+        let took = cluster.now() - began;
+        assert!(took <= MS(3500), "seed {seed}: {took:?}");
         assert_eq!(cluster.running().len(), SILOS);
         let stats = cluster.stats();
         let (commits, conflicts) = (stats.commits, stats.conflicts);

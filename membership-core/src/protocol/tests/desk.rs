@@ -330,6 +330,11 @@ fn the_activation_of_the_only_silo_that_joins_waits_for_nobody() {
     let mut d = with_joining(1);
     d.activation(2);
     assert_eq!(d.writes(Duration::ZERO), [key(2)]);
+
+    let mut d = with_joining(1);
+    d.activation(2);
+    d.newcomer(200);
+    assert!(d.writes(ms(99)).is_empty(), "one more is about to join");
 }
 
 #[test]
@@ -339,7 +344,9 @@ fn rows_wait_for_a_tenth_of_a_second_and_activations_for_the_others_that_join() 
     d.activation(2);
     d.newcomer(200);
     assert!(d.writes(ms(99)).is_empty());
+    assert_eq!(d.waits(), 2);
     assert_eq!(d.writes(ms(1)), [key(200)], "the activation still waits");
+    assert_eq!(d.waits(), 1);
 }
 
 #[test]
@@ -364,6 +371,14 @@ fn a_full_commit_waits_for_nobody_and_neither_does_a_leave() {
     d.activation(9);
     // The other seven have not met the one that becomes Active with this commit.
     assert_eq!(d.writes(Duration::ZERO), [key(2)]);
+
+    let mut d = with_joining(1);
+    d.ctx.limits.rows_per_commit = 3;
+    for n in 200..203 {
+        assert!(d.writes(Duration::ZERO).is_empty());
+        d.newcomer(n);
+    }
+    assert_eq!(d.writes(Duration::ZERO).len(), 3);
 
     let mut d = with_joining(40);
     d.activation(2);

@@ -202,6 +202,13 @@ fn few_are_asked_at_once_and_those_that_must_be_reached_first() {
         (new, old) == (8, 20) && third.is_sorted_by_key(again),
         "{third:?}"
     );
+    assert!(
+        !it.contacts.may_go_on(it.ctx.mono()),
+        "they have their time"
+    );
+    // They have failed once, so that only half as many are asked from now on.
+    pass_time(&mut it.ctx, ms(600));
+    assert_eq!(it.asks().len(), 10);
 }
 
 #[test]
