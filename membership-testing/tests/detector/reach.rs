@@ -11,7 +11,7 @@ use membership_testing::ProcessId;
 const CUT: u64 = 300;
 
 /// What a silo told of partial partitions, in order.
-fn told(stage: &Stage, silo: ProcessId) -> Vec<&[NotReached]> {
+pub fn told(stage: &Stage, silo: ProcessId) -> Vec<&[NotReached]> {
     let notices = stage.cluster.notices(silo).iter();
     notices
         .filter_map(|(_, notice)| match notice {
