@@ -29,6 +29,11 @@ const fn is_activation(action: &Action) -> bool {
     matches!(action, Action::BecomeActive { .. })
 }
 
+/// Whether a change waits for nothing.
+const fn is_urgent(action: &Action) -> bool {
+    !is_join(action) && !is_activation(action)
+}
+
 /// How many changes fill a commit.
 fn full(ctx: &Ctx) -> usize {
     let variant = ctx.variant.changes_per_commit;
@@ -48,8 +53,7 @@ impl Writer {
 
     /// Until when a commit waits for further changes; none if it does not.
     pub(super) fn gathers_until(&self, ctx: &Ctx) -> Option<MonoTime> {
-        let is_other = |action: &Action| !is_join(action) && !is_activation(action);
-        if !self.desk.is_open() || self.queue.has(is_other) {
+        if !self.desk.is_open() || self.queue.has(is_urgent) {
             return None;
         }
         let joins = self.queue.count(is_join);
@@ -77,11 +81,12 @@ impl Writer {
         (come > 0).then(|| self.gathering.activations + wait)
     }
 
-    /// Removes and returns the intents of the next commit. Activations that still wait are left.
+    /// Removes and returns the intents of the next commit. Activations that still wait are left, unless
+    /// something urgent takes them along: the changes of one silo keep their order.
     pub(super) fn take_gathered(&mut self, ctx: &Ctx, votes: Vec<Intent>) -> Vec<Intent> {
         let now = ctx.mono();
         let until = self.activations_until(ctx).filter(|at| now < *at);
-        let held = if until.is_some() && self.desk.is_open() {
+        let held = if until.is_some() && self.desk.is_open() && !self.queue.has(is_urgent) {
             self.queue.take(|intent| is_activation(&intent.action))
         } else {
             Vec::new()
