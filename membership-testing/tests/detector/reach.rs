@@ -75,11 +75,9 @@ fn a_partial_partition_is_told_once_and_its_end() {
     for_each(&[3, 9, 30], 0..3, two_of_three_zones_lose_their_link);
 }
 
-/// Nothing is told by a cluster that is well, nor when silos crash, nor of a split in which nobody is
-/// reached by both sides.
-fn other_faults_are_no_partial_partition(seed: u64, silos: usize) -> Outcome {
-    let mut stage = Stage::set(seed, silos)?;
-    stage.cluster.run_for(S(600))?;
+/// Nothing is told when silos crash, nor of a split in which nobody is reached by both sides.
+pub fn a_crash_and_a_split_are_none(stage: &mut Stage, seed: u64) -> Outcome {
+    let silos = stage.silos.len();
     let dead = stage.draw(1 + silos / 10);
     for silo in &dead {
         match seed % 2 {
@@ -92,10 +90,17 @@ fn other_faults_are_no_partial_partition(seed: u64, silos: usize) -> Outcome {
     stage.cluster.partition(&sides);
     stage.cluster.run_for(S(120))?;
     for silo in stage.silos.clone() {
-        let (name, told) = (stage.name(silo), told(&stage, silo));
+        let (name, told) = (stage.name(silo), told(stage, silo));
         require!(told.is_empty(), "{name} told {told:?}");
     }
     Ok(())
+}
+
+/// Nor is anything told by a cluster that is well.
+fn other_faults_are_no_partial_partition(seed: u64, silos: usize) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    stage.cluster.run_for(S(600))?;
+    a_crash_and_a_split_are_none(&mut stage, seed)
 }
 
 #[test]
