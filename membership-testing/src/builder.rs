@@ -14,7 +14,7 @@ use crate::size::Sizes;
 use crate::stats::Stats;
 use crate::store::{DEFAULT_LATENCY, Store};
 use crate::trace::{Detail, Trace};
-use membership_core::hooks::ProtocolVariant;
+use membership_core::hooks::{Calls, ProtocolVariant};
 use membership_core::{ClusterName, Config, ConfigError, ParseClusterError, Preset, TableLimits};
 
 /// Lines of the trace that a violation shows.
@@ -184,6 +184,10 @@ impl Builder {
         let mut truth = GroundTruth::new(self.config.clone());
         truth.full_check_limit = self.variant.full_check_limit;
         truth.flood_above = self.variant.flood_above;
+        truth.pulse_above = self
+            .variant
+            .pulse_above
+            .filter(|_| self.variant.calls == Calls::Everybody);
         let mut cluster = Cluster {
             seed: self.seed,
             rng: Rng::new(self.seed),

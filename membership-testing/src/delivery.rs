@@ -315,12 +315,14 @@ impl Cluster {
                 "the table takes {who}'s {}",
                 describe::commit(request, &self.truth)
             ));
+            self.truth.record_pulse(after);
             for change in &request.changes {
                 let Ok(silo) = change.key().parse() else {
                     continue;
                 };
                 self.truth.record_row(before, after, silo);
                 self.truth.record_challenge(before, after, silo);
+                self.truth.record_votes(before, after, silo);
                 let was_dead = before
                     .rows
                     .get(&silo)

@@ -152,6 +152,9 @@ pub struct GroundTruth {
     pub full_check_limit: Option<usize>,
     /// Above how many silos news is passed on from one to the next; none = never.
     pub flood_above: Option<usize>,
+    /// Above how many Active silos a heartbeat that stands still says nothing of a silo that nobody
+    /// accuses; none = never.
+    pub pulse_above: Option<usize>,
     /// A member lies in messages: what is only announced proves nothing.
     pub lies: bool,
     /// The largest rate error that any monotonic clock ever had, in parts per million.
@@ -162,6 +165,10 @@ pub struct GroundTruth {
     pub heartbeats: BTreeMap<SiloAddress, [Option<VirtualTime>; 3]>,
     /// The times at which each silo was challenged in the table, in order.
     pub challenged: BTreeMap<SiloAddress, Vec<VirtualTime>>,
+    /// The times at which each silo got a vote in the table, of any kind, in order.
+    pub accused: BTreeMap<SiloAddress, Vec<VirtualTime>>,
+    /// Since when the table has had more Active silos than [`pulse_above`](Self::pulse_above).
+    pub pulse_since: Option<VirtualTime>,
 }
 
 impl GroundTruth {
@@ -187,11 +194,14 @@ impl GroundTruth {
             evictions: BTreeSet::new(),
             full_check_limit: None,
             flood_above: None,
+            pulse_above: None,
             lies: false,
             worst_ppm: 0,
             decided: BTreeMap::new(),
             heartbeats: BTreeMap::new(),
             challenged: BTreeMap::new(),
+            accused: BTreeMap::new(),
+            pulse_since: None,
         }
     }
 
@@ -368,6 +378,7 @@ impl GroundTruth {
     #[must_use]
     pub fn certainly_fresh(&self, silo: &SiloAddress, decided: VirtualTime) -> bool {
         self.certainly_beat(silo, decided, self.shortest_staleness())
+            || self.pulse_speaks_for(silo, decided)
     }
 
     fn certainly_beat(&self, silo: &SiloAddress, decided: VirtualTime, within: Duration) -> bool {

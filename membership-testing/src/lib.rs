@@ -52,6 +52,7 @@ mod lifecycle;
 mod machine;
 mod network;
 mod process;
+mod pulse;
 mod reachability;
 mod rng;
 pub mod seeds;

@@ -41,7 +41,12 @@ impl Protocol {
     pub(super) fn refresh(&mut self) {
         let barrier = self.ctx.is_announced();
         if self.ctx.is_active() && self.ctx.members.active.len() > FEW {
-            self.look_at_the_table(barrier);
+            if self.row_is_enough() {
+                let silo = self.pulse.turn(&self.ctx);
+                self.writer.want_row_of(silo);
+            } else {
+                self.writer.want_read(barrier);
+            }
         } else if self.ctx.members.alive.len() > FEW {
             self.read_heartbeats(barrier);
         } else {
@@ -70,12 +75,19 @@ impl Protocol {
             && !ctx.suspended
     }
 
-    /// Handles the version row, as the table has it.
-    pub(super) fn on_shown(&mut self, sent: crate::MonoTime, read: RowRead) {
-        self.row_is_in = read.row.is_some();
+    /// Handles the version row, as the table has it, with the row of this or another silo.
+    pub(super) fn on_shown(&mut self, sent: crate::MonoTime, silo: SiloAddress, read: RowRead) {
+        let is_mine = silo == self.ctx.me;
+        if is_mine {
+            self.row_is_in = read.row.is_some();
+        } else {
+            let counter = read.heartbeat.as_ref().map_or(0, |beat| beat.counter);
+            self.pulse.on_look(sent, silo, counter);
+        }
         let lives = |row: &crate::Row| row.entry().is_none_or(|e| e.status != SiloStatus::Dead);
-        let is_gone =
-            self.ctx.status != SiloStatus::Created && !read.row.as_ref().is_some_and(lives);
+        let is_gone = is_mine
+            && self.ctx.status != SiloStatus::Created
+            && !read.row.as_ref().is_some_and(lives);
         let Some(shown) = Shown::new(read, sent).filter(|_| !is_gone) else {
             return self.writer.want_read(true);
         };
@@ -118,7 +130,7 @@ impl Protocol {
             None if shown.version() < self.ctx.version() => self.overtaken(),
             None => {
                 self.ctx.kept.shown = Some(shown);
-                self.ctx.set_timer(Timer::Fetch, NEWS);
+                self.ctx.set_timer(Timer::Fetch, self.ctx.patience(NEWS));
             }
         }
     }
@@ -243,7 +255,7 @@ impl Protocol {
         let have = self.ctx.version();
         self.asked_for_news = Some(silo);
         self.ctx.send_to(silo, Message::AskDelta { table_id, have });
-        self.ctx.set_timer(Timer::Fetch, NEWS);
+        self.ctx.set_timer(Timer::Fetch, self.ctx.patience(NEWS));
     }
 
     /// First the silo that wrote it, then anybody.

@@ -20,6 +20,14 @@ use crate::{ClusterView, Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, Si
 /// be reached.
 const ABANDONED: Duration = Duration::from_secs(15 * 60);
 
+/// While this silo's timers are so late, no more than so many are asked at a time.
+const LATE: Duration = Duration::from_millis(150);
+const WHILE_LATE: usize = 3;
+/// For how long others that join as well are waited for, for each unit of time by which this silo's timers
+/// were late, and the most.
+const OTHERS_PER_LAG: u32 = 10;
+const MOST_FOR_OTHERS: Duration = Duration::from_secs(15);
+
 /// How often in a row a machine must have refused connections before its silo counts as silent.
 const REFUSALS: u32 = 2;
 
@@ -75,8 +83,8 @@ impl Contact {
     }
 
     /// Whether the last attempt may still succeed soon.
-    fn is_under_way(&self, now: MonoTime) -> bool {
-        let tried = self.again && now.since(self.tried) < SLOT;
+    fn is_under_way(&self, ctx: &Ctx) -> bool {
+        let tried = self.again && ctx.mono().since(self.tried) < ctx.patience(SLOT);
         tried && !self.is_two_way() && self.refused == 0
     }
 }
@@ -453,7 +461,7 @@ impl Contacts {
         let now = ctx.mono();
         let wanted = self.in_order(ctx, &view, wanted);
         let mut free = if ctx.variant.scribe {
-            self.pace.free(self.under_way(now))
+            self.free(ctx)
         } else {
             usize::MAX
         };
@@ -484,7 +492,7 @@ impl Contacts {
             contact.tried = now;
             let longest = (ctx.config.probe_period * 2).max(retry);
             let wait = (contact.next.1 * 2).min(longest);
-            contact.next = (now + wait, wait);
+            contact.next = (now + ctx.patience(wait), wait);
             // A silo that answers is dialled as well: it is not stale while it answers, and the
             // join waits until it reaches this silo.
             let again = std::mem::replace(&mut contact.again, true);
@@ -510,13 +518,24 @@ impl Contacts {
     }
 
     /// How many contacts may still come soon.
-    fn under_way(&self, now: MonoTime) -> usize {
-        self.all.values().filter(|c| c.is_under_way(now)).count()
+    fn under_way(&self, ctx: &Ctx) -> usize {
+        self.all.values().filter(|c| c.is_under_way(ctx)).count()
     }
 
     /// Whether somebody was not asked because too many others had just been, and there is room now.
-    pub(crate) fn may_go_on(&self, now: MonoTime) -> bool {
-        self.pace.is_full && self.pace.free(self.under_way(now)) > 0
+    pub(crate) fn may_go_on(&self, ctx: &Ctx) -> bool {
+        self.pace.is_full && self.free(ctx) > 0
+    }
+
+    /// How many more may be asked now.
+    fn free(&self, ctx: &Ctx) -> usize {
+        let under_way = self.under_way(ctx);
+        let free = self.pace.free(under_way);
+        if ctx.lag.slack(ctx.mono(), 1, LATE) >= LATE {
+            free.min(WHILE_LATE.saturating_sub(under_way))
+        } else {
+            free
+        }
     }
 
     /// The order in which silos are asked, of which not all are at once where one silo writes for many:
@@ -538,6 +557,22 @@ impl Contacts {
             });
         }
         wanted
+    }
+
+    /// Whether this silo waits for contact with others that join as well, though it need not have it: on a
+    /// busy machine contact takes seconds, and each of those that becomes Active first would have all
+    /// others refused that have not met it. Not for long, and not at all where timers are in time.
+    pub(crate) fn waits_for_others(&self, ctx: &Ctx, since: MonoTime) -> bool {
+        let patience = ctx.lag.slack(ctx.mono(), OTHERS_PER_LAG, MOST_FOR_OTHERS);
+        if !ctx.variant.scribe || ctx.mono().since(since) >= patience {
+            return false;
+        }
+        let met = |s: &SiloAddress| {
+            let contact = self.all.get(s);
+            contact.is_some_and(|c| c.is_two_way() || c.refused > 0)
+        };
+        let mut joining = ctx.members.joining.iter();
+        joining.any(|s| !s.same_endpoint(&ctx.me) && self.is_in_set(s) && !met(s))
     }
 
     /// The word of a silo with two-way contact.

@@ -13,6 +13,7 @@ use super::expense::Expense;
 use super::interned::Interned;
 use super::io::{CallId, Destination, Effect, LinkId};
 use super::kept::Kept;
+use super::lag::Lag;
 use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::notice::Notice;
@@ -98,6 +99,8 @@ pub(crate) struct Ctx {
     pub(crate) contact: Option<MonoTime>,
     pub(crate) table: TableHealth,
     pub(crate) suspended: bool,
+    /// How late this silo's timers are.
+    pub(crate) lag: Lag,
     /// What roll calls cost.
     pub(crate) expense: Expense,
     /// The last views, and what the table has shown last.
@@ -148,6 +151,7 @@ impl Ctx {
                 recovered_at: None,
             },
             suspended: false,
+            lag: Lag::default(),
             expense: Expense::default(),
             kept: Kept::default(),
             distrust: Distrust::default(),
@@ -161,6 +165,17 @@ impl Ctx {
 
     pub(crate) fn mono(&self) -> MonoTime {
         self.now.mono
+    }
+
+    /// How long to wait for the answer of another silo that usually comes within `usual`: longer, and up
+    /// to 3 s more, where this silo's timers are late. Only where one silo writes for many: what depends
+    /// on it there is who does some work, and nobody's life.
+    pub(crate) fn patience(&self, usual: Duration) -> Duration {
+        if self.variant.scribe {
+            usual + self.lag.slack(self.mono(), 4, Duration::from_secs(3))
+        } else {
+            usual
+        }
     }
 
     pub(crate) fn set_timer(&mut self, timer: Timer, after: Duration) {

@@ -203,7 +203,7 @@ impl Fetch {
         let (nonce, want) = (self.nonce, shown.version());
         let have = self.have.as_ref().map_or(0, |(version, _)| *version);
         ctx.send_to(silo, Message::AskRows { nonce, have, want });
-        ctx.set_timer(Timer::Fetch, PATIENCE);
+        ctx.set_timer(Timer::Fetch, ctx.patience(PATIENCE));
         Next::Wait
     }
 
@@ -277,7 +277,7 @@ impl Fetch {
         let (all, version) = (part.parts, part.version);
         self.parts.insert(part.part, part);
         if self.parts.len() < usize::try_from(all).unwrap_or(usize::MAX) {
-            ctx.set_timer(Timer::Fetch, PATIENCE);
+            ctx.set_timer(Timer::Fetch, ctx.patience(PATIENCE));
             return Next::Wait;
         }
         let parts = std::mem::take(&mut self.parts);

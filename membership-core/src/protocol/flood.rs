@@ -170,7 +170,7 @@ impl Flood {
     pub(crate) fn know(&mut self, ctx: &mut Ctx, silo: SiloAddress, version: u64) {
         self.note(ctx, silo, version);
         if !ctx.timers.is_set(Timer::Flood) {
-            ctx.set_timer(Timer::Flood, PATIENCE);
+            ctx.set_timer(Timer::Flood, ctx.patience(PATIENCE));
         }
     }
 
@@ -186,7 +186,7 @@ impl Flood {
             self.wanted = 0;
         }
         if let (Some(silo), Some(_)) = (self.sources.pop_front(), table_id) {
-            self.next = ctx.mono() + PATIENCE;
+            self.next = ctx.mono() + ctx.patience(PATIENCE);
             if self.asked.len() >= MOST {
                 self.asked.pop_front();
             }

@@ -3,6 +3,7 @@
 use super::context::Ctx;
 use super::io::{CallId, Effect};
 use super::timers::Timer;
+use crate::model::settings::RARE_HEARTBEAT;
 use crate::{Heartbeat, HeartbeatWrite, MonoTime, SiloStatus, TableError};
 
 #[derive(Debug, Default)]
@@ -11,6 +12,10 @@ pub(crate) struct HeartbeatWriter {
     flight: Option<(CallId, MonoTime)>,
     /// This silo is challenged, or waits for challenged ones: it writes three times as often.
     hurried: bool,
+    /// The pulse of the cluster speaks for this silo: it writes rarely.
+    rare: bool,
+    /// Whether the next heartbeat was planned like that.
+    planned_rare: bool,
 }
 
 impl HeartbeatWriter {
@@ -28,6 +33,18 @@ impl HeartbeatWriter {
             ctx.set_timer_at(Timer::Heartbeat, ctx.mono());
         }
         self.hurried = hurried;
+    }
+
+    /// Sets whether this silo writes rarely. If no longer, it writes soon: not all at one moment.
+    pub(crate) fn set_rare(&mut self, ctx: &mut Ctx, rare: bool) {
+        self.rare = rare;
+        if !rare && std::mem::replace(&mut self.planned_rare, false) {
+            let soon = ctx.heartbeat_period() / 2;
+            let at = ctx.mono() + ctx.jitter(soon);
+            if ctx.timers.at(Timer::Heartbeat).is_some_and(|due| due > at) {
+                ctx.set_timer_at(Timer::Heartbeat, at);
+            }
+        }
     }
 
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx) {
@@ -54,8 +71,17 @@ impl HeartbeatWriter {
                 heartbeat,
             },
         });
-        let times = if self.hurried { 3 } else { 1 };
-        ctx.set_timer(Timer::Heartbeat, period / times);
+        let before = std::mem::replace(&mut self.planned_rare, self.rare && !self.hurried);
+        let next = match (self.hurried, self.planned_rare) {
+            (true, _) => period / 3,
+            (false, false) => period,
+            // Silos that have started together spread.
+            (false, true) => {
+                let spread = RARE_HEARTBEAT / if before { 10 } else { 2 };
+                (RARE_HEARTBEAT - spread + ctx.jitter(spread)).max(period)
+            }
+        };
+        ctx.set_timer(Timer::Heartbeat, next);
     }
 
     /// When the call that ended was sent, if it was the current one.

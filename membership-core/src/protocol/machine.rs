@@ -25,6 +25,7 @@ use super::notice::Termination;
 use super::notice::{RequestId, TableState};
 use super::pause::Pause;
 use super::prober::Prober;
+use super::pulse::Pulse;
 use super::reach::Reach;
 use super::roll_call::RollCall;
 use super::staleness::Staleness;
@@ -71,6 +72,9 @@ pub struct Protocol {
     /// The current targets of the prober, and the value of `losses` when they were set.
     pub(super) aimed_at: (BTreeSet<SiloAddress>, u64),
     pub(super) heartbeat_writer: HeartbeatWriter,
+    pub(super) pulse: Pulse,
+    /// Whether the cluster had a pulse when staleness was last judged.
+    pub(super) had_pulse: bool,
     pub(super) leaver: Leaver,
     pub(super) cleaner: Cleaner,
     pub(super) pause: Pause,
@@ -133,6 +137,8 @@ impl Protocol {
             successors: rings::Successors::default(),
             aimed_at: (BTreeSet::new(), 0),
             heartbeat_writer: HeartbeatWriter::default(),
+            pulse: Pulse::default(),
+            had_pulse: false,
             leaver: Leaver::default(),
             cleaner: Cleaner::default(),
             pause: Pause::default(),
@@ -364,7 +370,10 @@ impl Protocol {
         let health_multiplier = self.monitor.health_multiplier();
         match timer {
             Timer::Tick => self.tick(),
-            Timer::Heartbeat => self.heartbeat_writer.on_timer(&mut self.ctx),
+            Timer::Heartbeat => {
+                self.pace_heartbeats();
+                self.heartbeat_writer.on_timer(&mut self.ctx);
+            }
             Timer::Refresh => {
                 self.refresh();
                 self.arm_refresh();
@@ -438,6 +447,7 @@ impl Protocol {
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
         self.monitor.update(&mut self.ctx, targets, last, &accusers);
         self.judge_staleness();
+        self.pace_heartbeats();
         self.reach.look(&mut self.ctx, &self.prober);
         let probed = self.monitor.last_probe_received();
         let why = self

@@ -21,14 +21,14 @@
 //! | `answerer`, `expense` | answers to roll calls; what calls cost |
 //! | `reach` | which silos this one does not reach and others do, for people |
 //! | `staleness` | heartbeats that stand still |
-//! | `monitor`, `pause` | the health score; pauses of this process |
+//! | `monitor`, `pause`, `lag` | the health score; pauses of this process; how late its timers are |
 //! | `writer` | reads and commits, one at a time, with retry and back-off; for others, too |
 //! | `forward` | what a silo asks another one to write |
 //! | `words` | by what a newcomer proves contact to the silo that writes for it |
 //! | `confirm`, `kept` | confirms views by the table's version row alone |
 //! | `fetch` | a newcomer's rows from a member instead of from the table |
 //! | `callers` | silos that asked to be dialled, until their rows are read |
-//! | `heartbeat_writer` | this silo's heartbeat |
+//! | `heartbeat_writer`, `pulse` | this silo's heartbeat; whether the leader's speaks for it |
 //! | `disseminator`, `distrust` | deltas between silos; members that announced what is not so |
 //! | `cleaner` | removal of expired rows by the leader |
 //! | `interned` | views that the silos of a simulation share |
@@ -57,6 +57,7 @@ mod io;
 mod isolation;
 mod joiner;
 mod kept;
+mod lag;
 mod leaver;
 mod machine;
 mod meeting_pace;
@@ -68,6 +69,7 @@ mod observation;
 mod pause;
 mod prober;
 mod proceed;
+mod pulse;
 mod reach;
 mod receive;
 mod rings;

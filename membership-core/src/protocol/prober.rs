@@ -467,6 +467,12 @@ impl Prober {
             .map(|(silo, _)| *silo)
     }
 
+    /// Whether this silo probes others, and all of them have answered within this time.
+    pub(crate) fn all_answer(&self, now: MonoTime, within: Duration) -> bool {
+        let answers = |p: &Peer| p.silent_since.is_none_or(|at| now.since(at) <= within);
+        !self.targets.is_empty() && self.targets.values().all(answers)
+    }
+
     /// Whether this silo probes that one.
     pub(crate) fn is_target(&self, silo: &SiloAddress) -> bool {
         self.targets.contains_key(silo)

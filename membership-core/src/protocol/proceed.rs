@@ -77,7 +77,7 @@ impl Protocol {
             let contacts = &mut self.joiner.contacts;
             if contacts.follow(&self.ctx, is_contacting)
                 || contacts.is_behind(&self.ctx)
-                || contacts.may_go_on(self.ctx.mono())
+                || contacts.may_go_on(&self.ctx)
             {
                 self.joiner.contact_soon(&mut self.ctx);
             }

@@ -13,8 +13,8 @@ use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
     CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MembershipEntry, MonoTime, NextStep,
-    Operation, ReadAnswer, Recency, RowRead, SiloStatus, Snapshot, TableError, TableErrorKind,
-    check_snapshot,
+    Operation, ReadAnswer, Recency, RowRead, SiloAddress, SiloStatus, Snapshot, TableError,
+    TableErrorKind, check_snapshot,
 };
 
 impl Protocol {
@@ -42,7 +42,7 @@ impl Protocol {
                 Outcome::Late(snapshot) => {
                     self.adopt(*snapshot, Source::Read, None, Learned::Read);
                 }
-                Outcome::VersionRow { sent, read } => self.on_version_row(sent, *read),
+                Outcome::VersionRow { sent, silo, read } => self.on_version_row(sent, silo, *read),
                 Outcome::Made { sent, snapshot } => {
                     if self.adopt(*snapshot, Source::Commit, Some(sent), Learned::Commit) {
                         self.ctx.contacted(sent);
@@ -114,9 +114,9 @@ impl Protocol {
 
     /// Confirms the announced view by the version row alone, if the hash in it is that of the view's
     /// rows; otherwise reads the rows.
-    fn on_version_row(&mut self, sent: MonoTime, read: RowRead) {
+    fn on_version_row(&mut self, sent: MonoTime, silo: SiloAddress, read: RowRead) {
         if self.ctx.variant.scribe {
-            return self.on_shown(sent, read);
+            return self.on_shown(sent, silo, read);
         }
         let newest_at = (self.ctx.reads == Recency::Linearizable).then_some(sent);
         match gate::as_the_table_has_it(&self.ctx, read) {
@@ -142,6 +142,10 @@ impl Protocol {
         let (now, me) = (self.ctx.now.mono, self.ctx.me);
         self.challenges
             .on_read(sent, now, &heartbeats, &self.waits_for, &me);
+        if let Some(leader) = self.ctx.leader() {
+            let counter = heartbeats.counter(&leader);
+            self.pulse.on_look(sent, leader, counter);
+        }
         self.last_heartbeats = heartbeats;
         self.judge_staleness();
     }

@@ -103,17 +103,18 @@ impl Staleness {
         }
     }
 
-    /// All silos whose heartbeat has stood still for long enough. (The caller must also check that
-    /// they have not answered.)
+    /// All silos whose heartbeat has stood still for long enough, each with the time when the last read
+    /// was sent that showed that. (The caller must also check that they have not answered.)
     pub(crate) fn standing_still(
         &self,
         now: MonoTime,
         settings: &SharedSettings,
-    ) -> impl Iterator<Item = SiloAddress> {
-        self.still
-            .iter()
-            .copied()
-            .filter(move |silo| self.stands_still(silo, now, settings))
+    ) -> impl Iterator<Item = (SiloAddress, MonoTime)> {
+        let stands = move |silo: &SiloAddress| {
+            let read = self.stands_still(silo, now, settings)?;
+            Some((*silo, read))
+        };
+        self.still.iter().filter_map(stands)
     }
 
     /// How long the heartbeat of a silo has stood still, as far as reads show.
@@ -123,15 +124,20 @@ impl Staleness {
         watch.map_or(Duration::ZERO, |w| w.last.since(w.since))
     }
 
-    fn stands_still(&self, silo: &SiloAddress, now: MonoTime, settings: &SharedSettings) -> bool {
+    fn stands_still(
+        &self,
+        silo: &SiloAddress,
+        now: MonoTime,
+        settings: &SharedSettings,
+    ) -> Option<MonoTime> {
         let at = self.known.binary_search_by_key(silo, |known| known.silo);
-        at.ok()
-            .and_then(|i| self.known.get(i)?.watch)
-            .is_some_and(|w| {
-                w.reads >= MIN_READS
-                    && w.last.since(w.since) >= settings.staleness()
-                    && now.since(w.last) <= settings.i_am_alive_period
-            })
+        let watch = at.ok().and_then(|i| self.known.get(i)?.watch);
+        let still = watch.filter(|w| {
+            w.reads >= MIN_READS
+                && w.last.since(w.since) >= settings.staleness()
+                && now.since(w.last) <= settings.i_am_alive_period
+        });
+        still.map(|w| w.last)
     }
 }
 
@@ -171,7 +177,7 @@ mod tests {
         s.on_read(at(30_000), at(30_000), &beats(silo, 4), &[silo], p);
         assert_eq!(
             s.standing_still(at(30_000), &settings).collect::<Vec<_>>(),
-            [silo]
+            [(silo, at(30_000))]
         );
         assert!(
             s.standing_still(at(40_001), &settings).next().is_none(),

@@ -12,6 +12,7 @@ use crate::{SiloAddress, Suspicion};
 
 impl Protocol {
     pub(super) fn judge_staleness(&mut self) {
+        self.follow_pulse();
         let settings = self.ctx.settings();
         let now = self.ctx.mono();
         let alive = &self.ctx.members.alive;
@@ -23,7 +24,8 @@ impl Protocol {
         let stale: BTreeSet<SiloAddress> = self
             .staleness
             .standing_still(now, &settings)
-            .filter(counts)
+            .filter(|(silo, read)| counts(silo) && self.should_beat(silo, *read))
+            .map(|(silo, _)| silo)
             .collect();
         if stale != self.stale {
             self.stale = stale;
@@ -113,6 +115,7 @@ impl Protocol {
             .next()
             .map_or(Duration::ZERO, |due| now.since(due));
         self.monitor.timers_late(now, late);
+        self.ctx.lag.on_late(now, late);
         let length = Pause::judge(late, self.ctx.probe_timeout(), self.ctx.failure_window());
         if length == Length::None {
             if late > self.ctx.probe_timeout() / 4 {

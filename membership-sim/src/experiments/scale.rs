@@ -40,7 +40,7 @@ load of a quiet cluster, and one changes its law:
 
 | setting | what it moves |
 |---|---|
-| `i_am_alive_period` | one write per silo and period. Above 200 silos set it to 30 s, as here: 120 instead of 360 per hour. A cluster that loses most of its silos at once, or all, waits for three of these periods |
+| `i_am_alive_period` | one write per silo and period. Above 200 silos set it to 30 s, as here: 120 instead of 360 per hour; or set `scribe`, with which the leader alone writes in this period, and the others every five minutes. A cluster that loses most of its silos at once, or all, waits for three of these periods |
 | `table_refresh_period` | one read per silo and period. A longer one makes silos that have missed a message learn of it later; hints of the store make up for that where it has them |
 | [`scribe`](operating.md#hundreds-of-silos) | without it each read returns all heartbeats, so what is read grows with the square of the cluster; with it a quiet silo reads the version row alone. A start needs two commits per silo without it, and with it as many as the rows of all silos fill |
 

@@ -108,7 +108,8 @@ impl Check for Majority {
             }
             let count = Count::of(&dead, before, request, from, truth);
             let challenged = truth.config.i_am_alive_period * CHALLENGED_HALF_PERIODS / 2;
-            let may_be_stale = !truth.beat_without_gap(&silo, decided, challenged);
+            let may_be_stale = !truth.beat_without_gap(&silo, decided, challenged)
+                && !truth.pulse_speaks_for(&silo, decided);
             if may_be_stale && !count.witness {
                 continue;
             }

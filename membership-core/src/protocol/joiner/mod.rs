@@ -69,6 +69,8 @@ pub(crate) struct Joiner {
     /// watched.
     watched: BTreeSet<SiloAddress>,
     pub(crate) contacts: Contacts,
+    /// When the row of this silo was found in the table.
+    contacting_since: MonoTime,
     /// When to attempt activation again after a refusal. The table is read before that.
     again_at: MonoTime,
     last_error: Option<String>,
@@ -297,6 +299,7 @@ impl Joiner {
                 if self.stage == Stage::Insert =>
             {
                 self.stage = Stage::Contact;
+                self.contacting_since = ctx.mono();
                 ctx.status = SiloStatus::Joining;
                 ctx.tell(Notice::Joining {
                     silo: ctx.me,
@@ -450,7 +453,8 @@ impl Joiner {
             Stage::Contact
                 if ctx.mono() >= self.again_at
                     && !writer.has(|a| matches!(a, Action::BecomeActive { .. }))
-                    && !self.contacts.lacks_any(ctx, passed) =>
+                    && !self.contacts.lacks_any(ctx, passed)
+                    && !self.contacts.waits_for_others(ctx, self.contacting_since) =>
             {
                 writer.submit(
                     ctx,

@@ -130,7 +130,7 @@ impl Silo {
     fn sees(&mut self, table: &Snapshot) {
         let sent = self.0.ctx.mono();
         pass_time(&mut self.0.ctx, ms(10));
-        self.0.on_shown(sent, row_of(table));
+        self.0.on_shown(sent, self.0.ctx.me, row_of(table));
     }
 
     fn hears(&mut self, from: u8, delta: Delta) {
@@ -222,7 +222,7 @@ fn the_version_row_confirms_what_was_heard_before() {
     it.hears_step(&table[0], &table[1]);
     it.hears_step(&table[1], &table[2]);
     assert_eq!(it.versions(), (5, 7));
-    it.0.on_shown(sent, row_of(&table[1]));
+    it.0.on_shown(sent, it.0.ctx.me, row_of(&table[1]));
     assert_eq!(it.versions(), (6, 7), "the past of what was announced");
     assert!(it.0.ctx.is_announced());
     it.sees(&table[2]);
@@ -386,7 +386,7 @@ fn the_same_version_with_another_commit_makes_it_read_everything() {
     row.settings.num_votes_for_death_declaration += 1;
     other.version_row = Some(row.into());
     let sent = it.0.ctx.mono();
-    it.0.on_shown(sent, other);
+    it.0.on_shown(sent, it.0.ctx.me, other);
     assert_eq!(it.calls(), Some("rows"));
 
     let mut it = Silo::at(&table[1]);
@@ -396,7 +396,7 @@ fn the_same_version_with_another_commit_makes_it_read_everything() {
     let mut it = Silo::at(&table[1]);
     let mut gone = row_of(&table[2]);
     gone.row = None;
-    it.0.on_shown(sent, gone);
+    it.0.on_shown(sent, it.0.ctx.me, gone);
     assert_eq!(it.calls(), Some("rows"), "this silo's row is gone");
 }
 

@@ -339,3 +339,33 @@ fn a_change_that_is_sent_is_counted_and_so_is_why_it_comes_back() {
         assert_eq!(observed(&s.ctx), [back]);
     }
 }
+
+/// On a machine that is so busy that timers are late, what the other silo has said may wait to be read.
+#[test]
+fn a_silo_whose_timers_are_late_waits_longer_for_a_word() {
+    let wait = |late: u64, ago: u64| {
+        let mut s = Sender::new();
+        s.ctx.lag.on_late(s.ctx.mono(), ms(late));
+        pass_time(&mut s.ctx, secs(ago));
+        s.ctx.lag.on_late(s.ctx.mono(), ms(1));
+        s.forwards().unwrap();
+        let began = s.ctx.mono();
+        while !s.writer.has_queued() {
+            pass_time(&mut s.ctx, ms(20));
+            s.writer.on_courier_timer(&mut s.ctx);
+        }
+        s.ctx.mono().since(began)
+    };
+    let usual = wait(0, 0);
+    let is = |waited: Duration, more: u64| {
+        let more = ms(more);
+        // It looks every 20 ms.
+        let range = usual + more - ms(20)..=usual + more + ms(20);
+        assert!(range.contains(&waited), "{waited:?} {usual:?} {more:?}");
+    };
+    is(wait(200, 1), 2_000);
+    is(wait(200, 6), 10);
+    // It counts for five seconds.
+    let longest = wait(60_000, 1);
+    assert!((ms(3_900)..=ms(4_100)).contains(&longest), "{longest:?}");
+}

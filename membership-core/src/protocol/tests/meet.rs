@@ -175,7 +175,7 @@ fn few_are_asked_at_once_and_those_that_must_be_reached_first() {
     };
     assert_eq!(must(&first), 16, "20 are Active");
     let now = it.ctx.mono();
-    assert!(!it.contacts.may_go_on(now) && it.asks().is_empty());
+    assert!(!it.contacts.may_go_on(&it.ctx) && it.asks().is_empty());
 
     // Each that answers makes room for itself and one more.
     for (to, message) in &first[..4] {
@@ -185,13 +185,13 @@ fn few_are_asked_at_once_and_those_that_must_be_reached_first() {
         let contacts = &mut it.contacts;
         assert_eq!(contacts.on_dial_back(*to, *nonce, None, now), Some(false));
     }
-    assert!(it.contacts.may_go_on(now));
+    assert!(it.contacts.may_go_on(&it.ctx));
     let second = it.asks();
     assert_eq!((second.len(), must(&second)), (8, 4));
 
     // Those that do not answer lose their places, and are asked again after all others.
     pass_time(&mut it.ctx, ms(600));
-    assert!(it.contacts.may_go_on(it.ctx.mono()));
+    assert!(it.contacts.may_go_on(&it.ctx));
     let third = it.asks();
     let again = |(to, _): &(SiloAddress, Message)| {
         let mut before = first.iter().chain(&second);
@@ -202,10 +202,7 @@ fn few_are_asked_at_once_and_those_that_must_be_reached_first() {
         (new, old) == (8, 20) && third.is_sorted_by_key(again),
         "{third:?}"
     );
-    assert!(
-        !it.contacts.may_go_on(it.ctx.mono()),
-        "they have their time"
-    );
+    assert!(!it.contacts.may_go_on(&it.ctx), "they have their time");
     // They have failed once, so that only half as many are asked from now on.
     pass_time(&mut it.ctx, ms(600));
     assert_eq!(it.asks().len(), 10);
@@ -217,18 +214,17 @@ fn a_refused_contact_holds_no_place() {
     let mut it = Joining::new(1, || all().collect());
     let asked = it.asks();
     assert_eq!(asked.len(), 16);
-    let now = it.ctx.mono();
-    assert!(!it.contacts.may_go_on(now));
+    assert!(!it.contacts.may_go_on(&it.ctx));
     for (to, _) in &asked[..3] {
         it.contacts.on_send_failed(to.endpoint(), "refused", true);
     }
-    assert!(it.contacts.may_go_on(now));
+    assert!(it.contacts.may_go_on(&it.ctx));
     assert_eq!(it.asks().len(), 3);
     // Where there was room for all, nothing is left to do.
     let all = || (1..=6).map(|n| entry(silo(n), SiloStatus::Active));
     let mut it = Joining::new(1, || all().collect());
     assert_eq!(it.asks().len(), 5);
-    assert!(!it.contacts.may_go_on(it.ctx.mono()));
+    assert!(!it.contacts.may_go_on(&it.ctx));
 }
 
 #[test]

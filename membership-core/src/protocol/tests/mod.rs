@@ -14,6 +14,7 @@ mod meet;
 mod monitor;
 mod news;
 mod prober;
+mod pulse;
 mod reach;
 mod roll_call;
 mod settings;

@@ -27,6 +27,11 @@ const SILENCE: Duration = REPEAT
     .saturating_mul(2)
     .saturating_add(Duration::from_millis(100));
 const SPREAD: Duration = Duration::from_secs(1);
+/// How much longer that wait is for each unit of time by which this silo's own timers were late: on a
+/// machine that is so busy the other one is slow as well, and what it has said may wait to be read.
+const PER_LAG: u32 = 10;
+/// The most that this adds.
+const MOST_FOR_LAG: Duration = Duration::from_secs(8);
 /// How much longer that wait may be for each change that waits.
 const PER_WAITING: Duration = Duration::from_millis(2);
 /// How long a silo that sent a change back is not asked again.
@@ -81,6 +86,11 @@ impl Away {
     fn still(&self) -> Duration {
         self.still + PER_WAITING.saturating_mul(self.waiting)
     }
+}
+
+/// How much longer silence is no sign of anything.
+fn slack(ctx: &Ctx) -> Duration {
+    ctx.lag.slack(ctx.mono(), PER_LAG, MOST_FOR_LAG)
 }
 
 /// What names the question about these changes, for whoever answers that it is another process.
@@ -258,11 +268,12 @@ impl Writer {
     }
 
     fn wait_for_word(&self, ctx: &mut Ctx) {
+        let slack = slack(ctx);
         let next = self.courier.away.values().map(|a| {
             let news = a.written.map(|(_, at)| at + NEWS);
-            let still = a.sent.0 + a.still();
+            let still = a.sent.0 + a.still() + slack;
             let next = news.or(Some(still)).filter(|at| *at > ctx.mono());
-            let silent = a.heard + a.patience;
+            let silent = a.heard + a.patience + slack;
             next.map_or(silent, |at| at.min(silent)).min(a.until)
         });
         match next.min() {
@@ -331,15 +342,16 @@ impl Writer {
     /// Leaves silos that say that a change waits, but do not write it: others do, or nobody.
     fn leave_the_idle(&mut self, ctx: &mut Ctx) {
         let (now, version) = (ctx.mono(), ctx.base_version());
+        let slack = slack(ctx);
         let writes = last_committer(ctx);
         let mut idle = Vec::new();
         for away in self.courier.away.values().filter(|a| a.written.is_none()) {
             let (since, at) = away.sent;
             let time = now.since(since);
             let another = writes.is_some_and(|silo| silo != away.to);
-            if version >= at + COMMITS && another && time >= PASSED_OVER {
+            if version >= at + COMMITS && another && time >= PASSED_OVER + slack {
                 idle.push((away.intent.id, away.to, None));
-            } else if version < at + COMMITS && time >= away.still() {
+            } else if version < at + COMMITS && time >= away.still() + slack {
                 idle.push((away.intent.id, away.to, Some(version)));
             }
         }
@@ -372,7 +384,8 @@ impl Writer {
     /// Takes back what nothing was heard of for too long. Somebody else may have written since.
     pub(crate) fn on_courier_timer(&mut self, ctx: &mut Ctx) {
         let now = ctx.mono();
-        let silent = |a: &&Away| now >= a.until || now.since(a.heard) >= a.patience;
+        let slack = slack(ctx);
+        let silent = |a: &&Away| now >= a.until || now.since(a.heard) >= a.patience + slack;
         let late = self.courier.away.values().filter(silent);
         let late: Vec<(IntentId, SiloAddress)> = late.map(|a| (a.intent.id, a.to)).collect();
         let writes = last_committer(ctx);

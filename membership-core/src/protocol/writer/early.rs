@@ -87,7 +87,7 @@ impl Writer {
             asked,
             instance,
             contacted: contacted.to_vec(),
-            until: ctx.mono() + WAIT,
+            until: ctx.mono() + ctx.patience(WAIT),
         };
         early.seen = ctx.base_version();
         early.waiting.insert(by, waiting);

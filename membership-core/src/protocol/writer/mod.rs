@@ -34,7 +34,7 @@ use super::timers::Timer;
 use crate::intent::{Action, Answer, Intent, Observed, apply};
 use crate::{
     CommitId, CommitRequest, Discontinuity, IntentId, MonoTime, ReadAnswer, ReadRequest, Recency,
-    RowRead, Snapshot, TableError,
+    RowRead, SiloAddress, Snapshot, TableError,
 };
 
 /// Number of conflicts with a version that has not moved after which the rows that this silo knows
@@ -64,7 +64,11 @@ enum Exchange {
         waiters: Vec<RequestId>,
     },
     /// A read of the version row alone, by which an announced view may be confirmed.
-    Row { call: CallId, sent: MonoTime },
+    Row {
+        call: CallId,
+        sent: MonoTime,
+        silo: SiloAddress,
+    },
     Commit {
         call: CallId,
         sent: MonoTime,
@@ -97,8 +101,12 @@ pub(crate) enum Outcome {
     },
     /// The answer of a read that was abandoned.
     Late(Box<Snapshot>),
-    /// The version row, as this read shows it.
-    VersionRow { sent: MonoTime, read: Box<RowRead> },
+    /// The version row, as this read of a silo's row shows it.
+    VersionRow {
+        sent: MonoTime,
+        silo: SiloAddress,
+        read: Box<RowRead>,
+    },
     /// A commit of this silo, sent at this time, made this snapshot from the view.
     Made {
         sent: MonoTime,
@@ -127,6 +135,8 @@ pub(crate) struct Writer {
     wants_all: bool,
     /// The version row is read, if no read of the rows is due.
     wants_row: bool,
+    /// Whose row comes with it: this silo's own, or that of another one.
+    row_of: Option<SiloAddress>,
     /// Whether the last answer is in doubt.
     look: Look,
     waiters: Vec<RequestId>,
@@ -190,6 +200,12 @@ impl Writer {
     /// Reads the version row as soon as possible.
     pub(crate) fn want_row(&mut self) {
         self.wants_row = true;
+    }
+
+    /// The same, with the row of this silo.
+    pub(crate) fn want_row_of(&mut self, silo: SiloAddress) {
+        self.wants_row = true;
+        self.row_of = Some(silo);
     }
 
     /// Reads all rows as soon as possible, also those that seem known.
@@ -385,10 +401,11 @@ impl Writer {
     }
 
     fn start_row(&mut self, ctx: &mut Ctx) {
-        let (call, silo, sent) = (ctx.call(), ctx.me, ctx.mono());
+        let (call, sent) = (ctx.call(), ctx.mono());
+        let silo = self.row_of.take().unwrap_or(ctx.me);
         self.wants_row = false;
         self.last_row = Some(sent);
-        self.exchange = Some(Exchange::Row { call, sent });
+        self.exchange = Some(Exchange::Row { call, sent, silo });
         ctx.out.push(Effect::ReadRow { call, silo });
     }
 
@@ -415,7 +432,7 @@ impl Writer {
             )
             .with_new_connection(anew == Look::Taken || changed);
         self.wants_read = false;
-        self.wants_row = false;
+        (self.wants_row, self.row_of) = (false, None);
         self.exchange = Some(Exchange::Read {
             call,
             sent: ctx.mono(),

@@ -106,8 +106,12 @@ impl Writer {
         call: CallId,
         result: Result<RowRead, TableError>,
     ) -> Vec<Outcome> {
-        let sent = match self.exchange.take() {
-            Some(Exchange::Row { call: c, sent }) if c == call => sent,
+        let (sent, silo) = match self.exchange.take() {
+            Some(Exchange::Row {
+                call: c,
+                sent,
+                silo,
+            }) if c == call => (sent, silo),
             other => {
                 self.exchange = other;
                 return Vec::new();
@@ -117,7 +121,7 @@ impl Writer {
             Ok(read) => {
                 let version = read.token.version();
                 let read = Box::new(read);
-                let row = Outcome::VersionRow { sent, read };
+                let row = Outcome::VersionRow { sent, silo, read };
                 if ctx.variant.scribe {
                     self.errors = 0;
                     match self.conflicted {

@@ -136,7 +136,7 @@ impl Writer {
                 vouching.to_ask.entry(silo).or_default().push((by, word));
             }
         }
-        let until = now + WAIT;
+        let until = now + ctx.patience(WAIT);
         let activation = Activation {
             id,
             asked,
@@ -188,7 +188,9 @@ impl Writer {
         }
         let vouching = &mut self.desk.vouching;
         // What is answered later is asked again.
-        vouching.questions.retain(|_, q| now.since(q.at) < WAIT * 2);
+        vouching
+            .questions
+            .retain(|_, q| now.since(q.at) < ctx.patience(WAIT) * 2);
         if let Some(until) = vouching.waiting.values().map(|a| a.until).min() {
             ctx.set_timer_at(Timer::Vouching, until);
         }

@@ -51,11 +51,11 @@ fn a_newcomer_gets_rows_from_a_member_and_then_the_changes() {
     // Its row is not in: nobody sends it news.
     let (mut row, now) = (row_of(&table[2]), it.0.ctx.mono());
     row.row = None;
-    it.0.on_shown(now, row.clone());
+    it.0.on_shown(now, it.0.ctx.me, row.clone());
     let asked = it.asked().unwrap();
     assert_eq!(asked.2, 6, "the changes since");
     it.answers(&table[..3], asked, 7);
-    it.0.on_shown(now, row);
+    it.0.on_shown(now, it.0.ctx.me, row);
     assert_eq!(it.versions(), (7, 7));
     assert_eq!(learned(&mut it), [(7, Learned::Changes)]);
 }

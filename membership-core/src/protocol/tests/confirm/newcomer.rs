@@ -160,14 +160,14 @@ fn a_newcomer_with_a_view_takes_changes_only_when_the_table_has_shown_them() {
     let mut row = row_of(&table[2]);
     row.row = None;
     let sent = it.0.ctx.mono();
-    it.0.on_shown(sent, row.clone());
+    it.0.on_shown(sent, it.0.ctx.me, row.clone());
     let asked = it.asked().unwrap();
     assert_eq!((asked.0, asked.2), (silo(2), 5), "what changed since");
     it.answers(&table[..3], asked, 7);
     assert_eq!(it.versions(), (5, 5));
     assert_eq!(it.calls(), Some("version row"));
     it.0.writer = Writer::default();
-    it.0.on_shown(sent, row);
+    it.0.on_shown(sent, it.0.ctx.me, row);
     assert_eq!(it.versions(), (7, 7));
 }
 
@@ -189,12 +189,12 @@ fn a_newcomer_may_take_rows_that_the_table_has_left() {
             row
         };
         let sent = it.0.ctx.mono();
-        it.0.on_shown(sent, shown(&table[2]));
+        it.0.on_shown(sent, it.0.ctx.me, shown(&table[2]));
         let asked = it.asked().unwrap();
         it.answers(&table[..3], asked, 7);
         assert_eq!((it.versions(), it.calls()), ((5, 5), Some("version row")));
         it.0.writer = Writer::default();
-        it.0.on_shown(sent, shown(&table[4]));
+        it.0.on_shown(sent, it.0.ctx.me, shown(&table[4]));
         let taken = if takes_older { 7 } else { 5 };
         assert_eq!(it.versions().0, taken);
     }
