@@ -19,6 +19,9 @@ const SILOS: usize = 24;
 /// The quiet time before a trouble: all write rarely then.
 const QUIET: u64 = 420;
 
+/// What it is, and how it goes.
+type Trouble = (&'static str, fn(&mut Cluster));
+
 fn cluster(seed: u64) -> Cluster {
     let variant = ProtocolVariant {
         full_check_limit: Some(8),
@@ -112,7 +115,7 @@ fn half_of_all_crash_and_the_others_live() {
 
 #[test]
 fn nobody_dies_of_outages_and_of_a_split_only_those_without_the_leader() {
-    let troubles: [(&str, fn(&mut Cluster)); 6] = [
+    let troubles: [Trouble; 6] = [
         ("halves", |c| {
             let groups = halves(c);
             c.partition(&groups);

@@ -257,3 +257,74 @@ fn a_word_counts_only_of_a_silo_that_has_proven_who_it_is() {
         assert_eq!(it.callers.take_met().len(), met);
     }
 }
+
+#[test]
+fn a_silo_whose_timers_are_late_asks_few_at_a_time_and_gives_them_longer() {
+    let all = || (1..=60).map(|n| entry(silo(n), SiloStatus::Active));
+    let mut it = Joining::new(1, || all().collect());
+    it.ctx.lag.on_late(it.ctx.now.mono, ms(149));
+    assert_eq!(it.asks().len(), 16, "not late enough");
+    let mut it = Joining::new(1, || all().collect());
+    it.ctx.lag.on_late(it.ctx.now.mono, ms(200));
+    let first = it.asks();
+    assert_eq!(first.len(), 3);
+    // They keep their places for four times that longer than usual, and are not asked again before.
+    pass_time(&mut it.ctx, ms(1_299));
+    assert!(!it.contacts.may_go_on(&it.ctx));
+    pass_time(&mut it.ctx, ms(1));
+    assert!(it.contacts.may_go_on(&it.ctx));
+    let second = it.asks();
+    assert_eq!(second.len(), 3);
+    let again = |(to, _): &(SiloAddress, Message)| first.iter().any(|(asked, _)| asked == to);
+    assert!(!second.iter().any(again));
+    // Once timers are in time again, all have room.
+    pass_time(&mut it.ctx, secs(5));
+    assert!(it.asks().len() > 3);
+}
+
+#[test]
+fn a_busy_silo_waits_for_those_that_join_as_well_but_not_for_long() {
+    let all = || {
+        let joining = (1..=3).map(|n| entry(silo(n), SiloStatus::Joining));
+        joining
+            .chain([entry(silo(4), SiloStatus::Active)])
+            .collect()
+    };
+    let waits = |it: &Joining, since: MonoTime| it.contacts.waits_for_others(&it.ctx, since);
+    let mut it = Joining::new(1, all);
+    let since = it.ctx.mono();
+    assert!(!waits(&it, since), "its timers are in time");
+    it.ctx.lag.on_late(since, ms(400));
+    assert!(waits(&it, since));
+    it.ctx.variant.scribe = false;
+    assert!(!waits(&it, since));
+    it.ctx.variant.scribe = true;
+
+    // One refuses connections, and the other one has met it.
+    it.asks();
+    it.contacts
+        .on_send_failed(silo(2).endpoint(), "refused", true);
+    if place(&silo(3)) < place(&silo(1)) {
+        let (nonce, word) = (7, 8);
+        let met = Met {
+            silo: silo(3),
+            nonce,
+            word,
+        };
+        it.contacts.on_met(&mut it.ctx, met, ms(500));
+    }
+    assert!(waits(&it, since));
+    pass_time(&mut it.ctx, ms(3_999));
+    assert!(waits(&it, since));
+    pass_time(&mut it.ctx, ms(1));
+    assert!(!waits(&it, since), "ten times what timers were late");
+    it.ctx.lag.on_late(it.ctx.now.mono, secs(9));
+    assert!(waits(&it, since));
+    pass_time(&mut it.ctx, secs(5));
+    it.ctx.lag.on_late(it.ctx.now.mono, secs(9));
+    pass_time(&mut it.ctx, secs(5));
+    it.ctx.lag.on_late(it.ctx.now.mono, secs(9));
+    assert!(waits(&it, since), "fourteen seconds");
+    pass_time(&mut it.ctx, secs(1));
+    assert!(!waits(&it, since), "fifteen");
+}
