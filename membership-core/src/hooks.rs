@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use crate::model::settings::PULSE_ABOVE;
 use crate::protocol::{Protocol, Setup};
 
 /// Creates a silo's protocol that behaves as `variant` says instead of as
@@ -79,7 +78,7 @@ pub struct ProtocolVariant {
     pub kept_views: usize,
     /// Above how many Active silos the leader's heartbeat is the pulse of the cluster: a heartbeat that
     /// stands still then says nothing of a silo that nobody accuses, and with a scribe the others write
-    /// theirs rarely. `None`: never.
+    /// theirs rarely. `None`: never. Off, because silos have died of it: see decision 37.
     pub pulse_above: Option<usize>,
     /// With a scribe: the size of the rows in one message to a newcomer, in bytes. At least one row is
     /// sent.
@@ -103,7 +102,7 @@ impl ProtocolVariant {
         most_waiting: 4096,
         stops_when_full: false,
         kept_views: 8,
-        pulse_above: Some(PULSE_ABOVE),
+        pulse_above: None,
         part_bytes: 3_000,
     };
 

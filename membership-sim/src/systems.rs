@@ -137,8 +137,8 @@ impl System {
             }
             Self::Membership | Self::Supervised => Some((lan, ProtocolVariant::STANDARD)),
             Self::Scribe => {
-                // Above so many the leader alone writes heartbeats in that period.
-                Some((lan, ProtocolVariant::SCRIBE))
+                let config = if silos > LARGE { slow } else { lan };
+                Some((config, ProtocolVariant::SCRIBE))
             }
             Self::Orleans2019 => {
                 let mut config = lan;

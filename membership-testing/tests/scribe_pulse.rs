@@ -1,5 +1,6 @@
-//! A cluster in which the leader's heartbeat is the pulse, and the others write theirs rarely. What makes
-//! heartbeats decide, because no majority is left, must find none of those dead that run.
+//! An experiment that no setting turns on (decision 37): a cluster in which the leader's heartbeat is the
+//! pulse, and the others write theirs rarely. What makes heartbeats decide, because no majority is left,
+//! must find none of those dead that run.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

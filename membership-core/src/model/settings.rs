@@ -5,13 +5,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::entry::Extra;
-use crate::{Rows, SiloStatus};
-
-/// Above so many Active silos the leader's heartbeat is the pulse of the cluster, and the others may
-/// write theirs rarely.
-pub(crate) const PULSE_ABOVE: usize = 200;
-/// The usual time between two rare heartbeats.
-pub(crate) const RARE_HEARTBEAT: Duration = Duration::from_secs(300);
 
 /// The settings that the whole cluster shares. They are in the version row: the first `initialize`
 /// writes them, and later ones do not change them. `membership settings` changes them by a commit.
@@ -89,32 +82,6 @@ impl SharedSettings {
             .saturating_mul(self.num_missed_i_am_alive_limit)
     }
 
-    /// The longest usual time between two heartbeats of a silo that runs, in a cluster with these rows: the
-    /// period. Above 200 silos the leader alone writes in that period: its heartbeat is the pulse
-    /// of the cluster, and each of the others may write one in five minutes, as long as nothing suggests
-    /// that anybody misses it. Those do so that have [`Config::scribe`](crate::Config::scribe); the table
-    /// does not show which ones these are.
-    #[must_use]
-    pub fn heartbeat_period(&self, rows: &Rows) -> Duration {
-        match is_large(rows) {
-            true => self.i_am_alive_period.max(RARE_HEARTBEAT),
-            false => self.i_am_alive_period,
-        }
-    }
-
-    /// For how long the heartbeat of a silo that runs may stand still, in a cluster with these rows, before a person should look: [`staleness`](Self::staleness), or above 200 silos
-    /// [`heartbeat_period`](Self::heartbeat_period) and one period more.
-    #[must_use]
-    pub fn longest_silence(&self, rows: &Rows) -> Duration {
-        let rare = self.heartbeat_period(rows);
-        if rare > self.i_am_alive_period {
-            self.staleness()
-                .max(rare.saturating_add(self.i_am_alive_period))
-        } else {
-            self.staleness()
-        }
-    }
-
     /// The settings that differ, each with its name, its value here and its value there. Fields of
     /// newer builds are not compared.
     #[must_use]
@@ -141,29 +108,9 @@ impl SharedSettings {
     }
 }
 
-/// Whether more than [`PULSE_ABOVE`] silos are Active. Ends as soon as that is known.
-fn is_large(rows: &Rows) -> bool {
-    let active = rows.entries().filter(|e| e.status == SiloStatus::Active);
-    rows.len() > PULSE_ABOVE && active.take(PULSE_ABOVE + 1).count() > PULSE_ABOVE
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InstanceId, MembershipEntry, Row, SiloAddress, WallTime};
-
-    fn rows(active: u16) -> Rows {
-        let mut rows = Rows::new();
-        for n in 0..active + 5 {
-            let silo = SiloAddress::new([10, 0, 0, 1].into(), n + 1, 1);
-            let mut entry = MembershipEntry::new(silo, InstanceId::new(1), WallTime::default());
-            if n < active {
-                entry.status = SiloStatus::Active;
-            }
-            rows.insert(Row::encode(entry));
-        }
-        rows
-    }
 
     #[test]
     fn settings_that_differ_are_named() {
@@ -196,21 +143,5 @@ mod tests {
             extra: Extra::default(),
         });
         assert_eq!(named.len(), 6);
-    }
-
-    #[test]
-    fn in_a_large_cluster_a_heartbeat_may_be_minutes_old() {
-        let secs = Duration::from_secs;
-        let settings = SharedSettings::default();
-        assert_eq!(settings.heartbeat_period(&rows(200)), secs(10));
-        assert_eq!(settings.longest_silence(&rows(200)), secs(30));
-        assert_eq!(settings.heartbeat_period(&rows(201)), secs(300));
-        assert_eq!(settings.longest_silence(&rows(201)), secs(310));
-        let slow = SharedSettings {
-            i_am_alive_period: secs(600),
-            ..settings
-        };
-        assert_eq!(slow.heartbeat_period(&rows(300)), secs(600));
-        assert_eq!(slow.longest_silence(&rows(300)), secs(1_800));
     }
 }

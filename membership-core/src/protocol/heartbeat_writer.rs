@@ -2,8 +2,8 @@
 
 use super::context::Ctx;
 use super::io::{CallId, Effect};
+use super::pulse::RARE_HEARTBEAT;
 use super::timers::Timer;
-use crate::model::settings::RARE_HEARTBEAT;
 use crate::{Heartbeat, HeartbeatWrite, MonoTime, SiloStatus, TableError};
 
 #[derive(Debug, Default)]

@@ -6,12 +6,19 @@
 //! silos that it probes does not answer, nobody probes it, it is accused, the table fails, or the
 //! pulse stands still. And where there is a pulse, a heartbeat that stands still says nothing of a silo
 //! that nobody accuses: see [`Protocol::judge_staleness`].
+//!
+//! Off, but for [`pulse_above`](crate::hooks::ProtocolVariant::pulse_above): what has to be solved first is in
+//! docs/decisions/0037-the-leaders-heartbeat-is-the-pulse.md.
+
+use std::time::Duration;
 
 use super::context::Ctx;
 use super::machine::Protocol;
 use crate::hooks::Calls;
 use crate::{MonoTime, SiloAddress, Suspicion};
 
+/// The usual time between two rare heartbeats.
+pub(crate) const RARE_HEARTBEAT: Duration = Duration::from_secs(300);
 /// A pulse that was not seen to move for so many refresh periods has stopped: every second look is at
 /// it, and one may be missed.
 const SEEN: u32 = 5;

@@ -40,7 +40,7 @@ load of a quiet cluster, and one changes its law:
 
 | setting | what it moves |
 |---|---|
-| `i_am_alive_period` | one write per silo and period. Above 200 silos set `scribe`, with which the leader alone writes in this period, and each of the others 12 per hour; without it set the period to 30 s, as here: 120 instead of 360 per hour. A cluster that loses most of its silos at once, or all, waits for three of these periods |
+| `i_am_alive_period` | one write per silo and period. Above 200 silos set it to 30 s, as here: 120 instead of 360 per hour. A cluster that loses most of its silos at once, or all, waits for three of these periods |
 | `table_refresh_period` | one read per silo and period. A longer one makes silos that have missed a message learn of it later; hints of the store make up for that where it has them |
 | [`scribe`](operating.md#hundreds-of-silos) | without it each read returns all heartbeats, so what is read grows with the square of the cluster; with it a quiet silo reads the version row alone. A start needs two commits per silo without it, and with it as many as the rows of all silos fill |
 
@@ -85,9 +85,8 @@ impl Load {
     }
 
     /// Whether each figure is about that of the other, or neither is there. The bytes of version rows
-    /// alone follow no law: they depend on the last commits. Nor do heartbeats with a scribe: in the larger
-    /// cluster they are rare.
-    fn is_about(self, other: Self, system: System) -> bool {
+    /// alone follow no law: they depend on the last commits.
+    fn is_about(self, other: Self) -> bool {
         let bytes = |l: Self| {
             if l.heartbeats_read > 0.0 {
                 l.kbytes_read
@@ -95,11 +94,7 @@ impl Load {
                 0.0
             }
         };
-        let writes = |l: Self| match system {
-            System::Scribe => 0.0,
-            _ => l.writes,
-        };
-        let figures = |l: Self| [l.reads, l.heartbeats_read, bytes(l), writes(l)];
+        let figures = |l: Self| [l.reads, l.heartbeats_read, bytes(l), l.writes];
         figures(self)
             .into_iter()
             .zip(figures(other))
@@ -188,7 +183,7 @@ impl Scale {
                 many.of_more(times(LARGEST, large.silos)),
             );
             report.must(
-                self.common.quick || many.is_about(law, large.system),
+                self.common.quick || many.is_about(law),
                 format!(
                     "{}: {} silos ask for {many:?}, not about {law:?}",
                     large.system.name(),
@@ -219,8 +214,8 @@ impl Scale {
         }
         report.table(
             format!(
-                "What a quiet cluster asks of its table, all silos together, preset `lan`, without a scribe with \
-                 a heartbeat every 30 s, over {minutes} virtual minutes"
+                "What a quiet cluster asks of its table, all silos together, preset `lan` with a heartbeat \
+                 every 30 s, over {minutes} virtual minutes"
             ),
             asked,
         );
@@ -229,8 +224,7 @@ impl Scale {
         report.note(format!(
             "Bytes are those of keys and values. *Computed*: each silo of {LARGEST} asks as often as one of \
              {large}, and a read that returns heartbeats returns ten times as many; from {small} to {large} silos the \
-             figures follow this law within {percent:.0} %, or the command fails. Only the heartbeats of the \
-             scribe's cluster do not: above 200 silos its leader alone writes one every 10 s, and each of the others one in five minutes.",
+             figures follow this law within {percent:.0} %, or the command fails.",
             large = sizes[1],
             small = sizes[0],
             percent = TOLERANCE * 100.0
@@ -392,13 +386,7 @@ mod tests {
             (more.heartbeats_read, more.kbytes_read),
             (100_000.0, 5_000.0)
         );
-        let (ours, scribe) = (System::Membership, System::Scribe);
-        assert!(!more.is_about(load, ours) && load.is_about(load, ours));
-        let rare = Load {
-            writes: 0.3,
-            ..load
-        };
-        assert!(!rare.is_about(load, ours) && rare.is_about(load, scribe));
+        assert!(!more.is_about(load) && load.is_about(load));
         assert_eq!(units(&load, 100.0, 4.0), [108.0, 1_440.0, 468.0]);
         let alone = Load {
             heartbeats_read: 0.0,

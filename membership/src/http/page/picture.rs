@@ -43,8 +43,7 @@ impl Picture {
     /// stale. A hint for people, because it compares clocks.
     pub(super) fn seems_stale(&self, entry: &MembershipEntry) -> bool {
         let silence = self.silence(entry);
-        let longest = || self.settings().longest_silence(&self.snapshot.rows);
-        entry.status != SiloStatus::Dead && silence.is_some_and(|s| s > longest())
+        entry.status != SiloStatus::Dead && silence.is_some_and(|s| s > self.settings().staleness())
     }
 
     pub(super) fn concern(&self, entry: &MembershipEntry) -> Concern {
