@@ -10,6 +10,9 @@ const KNOWN: u32 = 3;
 impl GroundTruth {
     /// Records the votes against this silo that a commit has written.
     pub(crate) fn record_votes(&mut self, before: &Snapshot, after: &Snapshot, silo: SiloAddress) {
+        if self.pulse_above.is_none() {
+            return;
+        }
         let votes = |of: &Snapshot| {
             of.rows
                 .get(&silo)

@@ -20,9 +20,6 @@ use crate::{ClusterView, Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, Si
 /// be reached.
 const ABANDONED: Duration = Duration::from_secs(15 * 60);
 
-/// While this silo's timers are so late, no more than so many are asked at a time.
-const LATE: Duration = Duration::from_millis(150);
-const WHILE_LATE: usize = 3;
 /// For how long others that join as well are waited for, for each unit of time by which this silo's timers
 /// were late, and the most.
 const OTHERS_PER_LAG: u32 = 10;
@@ -517,11 +514,6 @@ impl Contacts {
         }
     }
 
-    /// How many contacts may still come soon.
-    fn under_way(&self, ctx: &Ctx) -> usize {
-        self.all.values().filter(|c| c.is_under_way(ctx)).count()
-    }
-
     /// Whether somebody was not asked because too many others had just been, and there is room now.
     pub(crate) fn may_go_on(&self, ctx: &Ctx) -> bool {
         self.pace.is_full && self.free(ctx) > 0
@@ -529,13 +521,9 @@ impl Contacts {
 
     /// How many more may be asked now.
     fn free(&self, ctx: &Ctx) -> usize {
-        let under_way = self.under_way(ctx);
-        let free = self.pace.free(under_way);
-        if ctx.lag.slack(ctx.mono(), 1, LATE) >= LATE {
-            free.min(WHILE_LATE.saturating_sub(under_way))
-        } else {
-            free
-        }
+        let under_way = self.all.values().filter(|c| c.is_under_way(ctx));
+        self.pace
+            .free(under_way.count(), ctx.lag.recent(ctx.mono()))
     }
 
     /// The order in which silos are asked, of which not all are at once where one silo writes for many:

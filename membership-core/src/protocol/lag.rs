@@ -30,7 +30,7 @@ impl Lag {
     }
 
     /// How late timers were, at most, in the last seconds.
-    fn recent(&self, now: MonoTime) -> Duration {
+    pub(crate) fn recent(&self, now: MonoTime) -> Duration {
         if now.since(self.at) <= COUNTS {
             self.late
         } else {

@@ -119,9 +119,8 @@ impl Protocol {
         if !ctx.has_pulse() {
             return true;
         }
-        let votes = ctx.confirmed_entry(silo).map_or(&[][..], |e| &e.suspicions);
-        let fresh = votes.iter().filter(|vote| ctx.is_fresh(*silo, vote));
-        let since = fresh.map(|vote| ctx.members.sighted(silo, vote).unwrap_or_default());
+        let votes = ctx.fresh_votes(silo);
+        let since = votes.map(|vote| ctx.members.sighted(silo, vote).unwrap_or_default());
         since
             .min()
             .is_some_and(|since| read.since(since) >= ctx.settings().staleness())
