@@ -399,6 +399,19 @@ impl Contacts {
             .collect()
     }
 
+    /// Whether this silo, while it joins, leaves out an Active one that it would have to reach, by what it
+    /// has seen itself.
+    pub(crate) fn leaves_any_out(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
+        let is_met = |s: &SiloAddress| self.all.get(s).is_some_and(|c| c.is_two_way());
+        let is_left_out = |s: &&SiloAddress| {
+            !s.same_endpoint(&ctx.me)
+                && self.is_in_set(s)
+                && !is_met(s)
+                && !self.is_required(ctx, passed, s)
+        };
+        self.actives(ctx).iter().any(|s| is_left_out(&s))
+    }
+
     /// Whether two-way contact with any required silo is missing. Called after every input. The
     /// search starts at the silo that was found missing last, so that all calls during a join
     /// together cost about one pass over the Active silos.

@@ -347,13 +347,23 @@ impl Protocol {
         {
             let period = self.ctx.heartbeat_period() / 2;
             if self.ctx.variant.scribe && self.last_fast_read.is_none() {
-                // The read before the join has shown the heartbeats.
+                // A newcomer that soon meets everybody needs none: many may join.
                 self.last_fast_read = Some(self.ctx.mono());
             }
             let at = self
                 .last_fast_read
                 .map_or(self.ctx.mono(), |t| t + period)
                 .max(self.ctx.mono());
+            self.ctx.set_timer_at(Timer::FastRead, at);
+        }
+    }
+
+    /// The next read comes half a period after this answer, not after its question: what has stood still
+    /// from one answer to a question three periods later is stale then, and not a read later.
+    pub(super) fn pace_fast_reads(&mut self) {
+        let waits = self.ctx.timers.is_set(Timer::FastRead) && self.waits_for.is_empty();
+        if self.ctx.variant.scribe && waits {
+            let at = self.ctx.mono() + self.ctx.heartbeat_period() / 2;
             self.ctx.set_timer_at(Timer::FastRead, at);
         }
     }

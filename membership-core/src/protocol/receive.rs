@@ -290,9 +290,13 @@ impl Protocol {
                 }
             }
             Message::Receipt { changes, waiting } => {
-                let outcomes = self
-                    .writer
-                    .on_receipt(&mut self.ctx, from, changes, *waiting);
+                let joiner = &self.joiner;
+                let passes = joiner.is_joining()
+                    && joiner
+                        .contacts
+                        .leaves_any_out(&self.ctx, &self.passed_over());
+                let (ctx, writer) = (&mut self.ctx, &mut self.writer);
+                let outcomes = writer.on_receipt(ctx, from, changes, *waiting, passes);
                 self.settle(outcomes);
             }
             // A silo asks nobody for its reach, and its own was told before; and changes and words were

@@ -147,6 +147,7 @@ impl Protocol {
             self.pulse.on_look(sent, leader, counter);
         }
         self.last_heartbeats = heartbeats;
+        self.pace_fast_reads();
         self.judge_staleness();
     }
 

@@ -109,7 +109,7 @@ impl Sender {
 
     fn hears(&mut self, id: IntentId, standing: Standing) -> Vec<Outcome> {
         self.writer
-            .on_receipt(&mut self.ctx, silo(2), &[(id, standing)], 3)
+            .on_receipt(&mut self.ctx, silo(2), &[(id, standing)], 3, false)
     }
 }
 
@@ -141,7 +141,8 @@ fn whoever_says_that_very_many_wait_and_then_nothing_is_left() {
         let id = s.forwards().unwrap();
         let began = s.ctx.mono();
         let waits = [(id, Standing::Waiting)];
-        s.writer.on_receipt(&mut s.ctx, silo(2), &waits, u32::MAX);
+        s.writer
+            .on_receipt(&mut s.ctx, silo(2), &waits, u32::MAX, false);
         if commits > 0 {
             s.sees_a_commit(4, silo(3));
         }

@@ -283,13 +283,15 @@ impl Writer {
     }
 
     /// Handles what a silo says of the changes that it was asked to write. Returns what the table
-    /// refused: the caller decides what to do.
+    /// refused: the caller decides what to do. `passes` = this silo joins and has seen
+    /// itself that an Active one need not be reached.
     pub(crate) fn on_receipt(
         &mut self,
         ctx: &mut Ctx,
         from: SiloAddress,
         standings: &[(IntentId, Standing)],
         waiting: u32,
+        passes: bool,
     ) -> Vec<Outcome> {
         let now = ctx.mono();
         let mut outcomes = Vec::new();
@@ -313,6 +315,13 @@ impl Writer {
                 Standing::Moot => {
                     away.patience = REPEAT * 6;
                     away.written = Some((ctx.base_version() + 1, now.minus(NEWS)));
+                }
+                // What it has seen the other one may not see for long.
+                Standing::Refused
+                    if passes && matches!(away.intent.action, Action::BecomeActive { .. }) =>
+                {
+                    let version = ctx.base_version();
+                    self.take_back(ctx, *id, Some(version), Unwritten::Refused);
                 }
                 Standing::Refused if matches!(away.intent.action, Action::BecomeActive { .. }) => {
                     if let Some(away) = self.courier.away.remove(id) {
