@@ -78,7 +78,7 @@ impl Store for Redis {
                 word => acl.arg(word),
             };
         }
-        let mut shell = raw(&backend.servers().url()).await?;
+        let mut shell = staging::administrator(backend).await?;
         acl.exec_async(&mut shell).await?;
         Ok(with_user(&backend.url(), &user, SECRET))
     }

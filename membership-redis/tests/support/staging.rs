@@ -17,18 +17,13 @@ pub struct Raw {
 impl Raw {
     pub async fn open(backend: &ServerBackend<Redis>, cluster: &ClusterName) -> Result<Self, Stop> {
         let servers = backend.servers();
-        let url = servers.url();
-        let connection = match url.split_once("://") {
-            Some(("rediss", _)) => encrypted(&backend.url(), &url).await?,
+        let connection = match servers.url().split_once("://") {
             Some(("redis+cluster", _)) => {
                 let addresses = servers.addresses();
                 let owner = nodes::owner(&addresses, &key(cluster, "version")).await;
                 raw(&format!("redis://{owner}")).await?
             }
-            Some(("redis+sentinel", _)) => {
-                raw(&format!("redis://{}", servers.addresses()[0])).await?
-            }
-            _ => raw(&url).await?,
+            _ => administrator(backend).await?,
         };
         let cluster = cluster.clone();
         Ok(Self {
@@ -36,6 +31,17 @@ impl Raw {
             cluster,
         })
     }
+}
+
+/// A connection to the only server, or the master, as a user that may do everything.
+pub async fn administrator(backend: &ServerBackend<Redis>) -> Result<MultiplexedConnection, Stop> {
+    let servers = backend.servers();
+    let url = servers.url();
+    Ok(match url.split_once("://") {
+        Some(("rediss", _)) => encrypted(&backend.url(), &url).await?,
+        Some(("redis+sentinel", _)) => raw(&format!("redis://{}", servers.addresses()[0])).await?,
+        _ => raw(&url).await?,
+    })
 }
 
 /// A connection that trusts the authority in the URL of clients.
