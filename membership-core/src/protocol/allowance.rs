@@ -26,11 +26,12 @@ impl Allowance {
         let most = silos.saturating_mul(TIMES).saturating_add(FEW);
 
         self.0.retain(|_, until| *until > now);
-        let until = self.0.get(&caller).copied().unwrap_or(now) + PRICE;
-        let left = until <= now + PRICE.saturating_mul(most);
-        if left {
-            self.0.insert(caller, until);
-        }
+        let most = now + PRICE.saturating_mul(most);
+        // What was asked in a larger cluster, most of which has died since, is not held against it.
+        let owes = self.0.get(&caller).copied().unwrap_or(now).min(most);
+        let left = owes + PRICE <= most;
+        self.0
+            .insert(caller, if left { owes + PRICE } else { owes });
         left
     }
 }
@@ -50,5 +51,9 @@ mod tests {
         assert!(allowance.take(at(1_000), silo(1), 100));
         assert!(!allowance.take(at(1_000), silo(1), 100));
         assert!(allowance.take(at(0), silo(2), 100), "each has its own");
+        // All but four have died.
+        assert!(!allowance.take(at(1_000), silo(1), 4));
+        assert!(allowance.take(at(2_000), silo(1), 4));
+        assert!(!allowance.take(at(2_500), silo(1), 4));
     }
 }
