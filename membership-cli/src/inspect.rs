@@ -111,9 +111,21 @@ impl Inspection {
         (behind > Duration::from_secs(1)).then_some(behind)
     }
 
+    /// Whether the cluster is so large that silos which run may write heartbeats rarely.
+    pub fn beats_rarely(&self) -> bool {
+        self.heartbeat_period() > self.settings().i_am_alive_period
+    }
+
+    /// The longest usual time between two heartbeats of a silo.
+    pub fn heartbeat_period(&self) -> Duration {
+        self.settings().heartbeat_period(self.snapshot.rows.len())
+    }
+
     /// Whether a silo that should be alive has been silent for so long that others will call it
-    /// stale. A hint for people, because it compares clocks; the silos themselves compare none.
+    /// stale, or that it should have written in a large cluster. A hint for people, because it compares
+    /// clocks; the silos themselves compare none.
     pub fn seems_stale(&self, entry: &MembershipEntry) -> bool {
-        entry.status != SiloStatus::Dead && self.silence(entry) > self.settings().staleness()
+        let longest = || self.settings().longest_silence(self.snapshot.rows.len());
+        entry.status != SiloStatus::Dead && self.silence(entry) > longest()
     }
 }

@@ -12,7 +12,7 @@ use crate::SharedSettings;
 pub enum Preset {
     /// One machine, tests and demos: a crash is detected within a few seconds.
     Local,
-    /// One data centre or region. This is the default. Above 200 silos set `i_am_alive_period` to
+    /// One data centre or region. This is the default. Above 200 silos without `scribe` set `i_am_alive_period` to
     /// 30 s.
     #[default]
     Lan,

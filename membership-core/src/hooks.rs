@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::model::settings::HEARTBEAT_SPACING;
 use crate::protocol::{Protocol, Setup};
 
 /// Creates a silo's protocol that behaves as `variant` says instead of as
@@ -76,10 +77,11 @@ pub struct ProtocolVariant {
     pub stops_when_full: bool,
     /// With a scribe: how many of its last views a silo keeps; at least 1.
     pub kept_views: usize,
-    /// Above how many Active silos the leader's heartbeat is the pulse of the cluster: a heartbeat that
-    /// stands still then says nothing of a silo that nobody accuses, and with a scribe the others write
-    /// theirs rarely. `None`: never. Off, because silos have died of it: see decision 37.
-    pub pulse_above: Option<usize>,
+    /// The least usual time between two heartbeats of the whole cluster. Where the usual period of all
+    /// Active silos would bring more, the leader's heartbeat is the pulse of the cluster: one that stands
+    /// still then says nothing for a while of a silo that nobody accuses, and with a scribe the others write
+    /// theirs rarely. `None`: never.
+    pub heartbeat_spacing: Option<Duration>,
     /// With a scribe: the size of the rows in one message to a newcomer, in bytes. At least one row is
     /// sent.
     pub part_bytes: usize,
@@ -102,7 +104,7 @@ impl ProtocolVariant {
         most_waiting: 4096,
         stops_when_full: false,
         kept_views: 8,
-        pulse_above: None,
+        heartbeat_spacing: Some(HEARTBEAT_SPACING),
         part_bytes: 3_000,
     };
 

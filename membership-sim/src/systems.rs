@@ -137,8 +137,8 @@ impl System {
             }
             Self::Membership | Self::Supervised => Some((lan, ProtocolVariant::STANDARD)),
             Self::Scribe => {
-                let config = if silos > LARGE { slow } else { lan };
-                Some((config, ProtocolVariant::SCRIBE))
+                // Above so many the leader alone writes heartbeats in that period.
+                Some((lan, ProtocolVariant::SCRIBE))
             }
             Self::Orleans2019 => {
                 let mut config = lan;

@@ -184,9 +184,9 @@ impl Builder {
         let mut truth = GroundTruth::new(self.config.clone());
         truth.full_check_limit = self.variant.full_check_limit;
         truth.flood_above = self.variant.flood_above;
-        truth.pulse_above = self
+        truth.heartbeat_spacing = self
             .variant
-            .pulse_above
+            .heartbeat_spacing
             .filter(|_| self.variant.calls == Calls::Everybody);
         let mut cluster = Cluster {
             seed: self.seed,

@@ -33,6 +33,7 @@ const TAIL: usize = 160;
 const SMALL: ProtocolVariant = ProtocolVariant {
     full_check_limit: Some(5),
     flood_above: Some(5),
+    heartbeat_spacing: Some(Duration::from_secs(5)),
     changes_per_commit: 3,
     most_waiting: 4,
     kept_views: 2,

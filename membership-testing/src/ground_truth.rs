@@ -152,9 +152,8 @@ pub struct GroundTruth {
     pub full_check_limit: Option<usize>,
     /// Above how many silos news is passed on from one to the next; none = never.
     pub flood_above: Option<usize>,
-    /// Above how many Active silos a heartbeat that stands still says nothing of a silo that nobody
-    /// accuses; none = never.
-    pub pulse_above: Option<usize>,
+    /// The least usual time between two heartbeats of the whole cluster; none = there is none.
+    pub heartbeat_spacing: Option<Duration>,
     /// A member lies in messages: what is only announced proves nothing.
     pub lies: bool,
     /// The largest rate error that any monotonic clock ever had, in parts per million.
@@ -167,8 +166,10 @@ pub struct GroundTruth {
     pub challenged: BTreeMap<SiloAddress, Vec<VirtualTime>>,
     /// The times at which each silo got a vote in the table, of any kind, in order.
     pub accused: BTreeMap<SiloAddress, Vec<VirtualTime>>,
-    /// Since when the table has had more Active silos than [`pulse_above`](Self::pulse_above).
+    /// Since when the table has had so many Active silos that they may write heartbeats rarely.
     pub pulse_since: Option<VirtualTime>,
+    /// How rarely, as long as it lasts: the shortest time between two that was usual.
+    pub rare: Duration,
 }
 
 impl GroundTruth {
@@ -194,7 +195,7 @@ impl GroundTruth {
             evictions: BTreeSet::new(),
             full_check_limit: None,
             flood_above: None,
-            pulse_above: None,
+            heartbeat_spacing: None,
             lies: false,
             worst_ppm: 0,
             decided: BTreeMap::new(),
@@ -202,6 +203,7 @@ impl GroundTruth {
             challenged: BTreeMap::new(),
             accused: BTreeMap::new(),
             pulse_since: None,
+            rare: Duration::ZERO,
         }
     }
 

@@ -96,7 +96,10 @@ async fn signs_of_life(
 ) -> Result<Option<String>, Failure> {
     let (silo, silence) = (entry.address, inspection.silence(entry));
     let period = inspection.settings().i_am_alive_period;
-    if silence < period * 2 && inspection.heartbeats.silos.contains_key(&silo) {
+    // In a large cluster a silo that runs may have written nothing for minutes.
+    let lately =
+        silence < period * 2 || (inspection.beats_rarely() && !inspection.seems_stale(entry));
+    if lately && inspection.heartbeats.silos.contains_key(&silo) {
         return Ok(Some(format!("{} ago", span(silence))));
     }
     if yes {

@@ -138,7 +138,7 @@ fn voter_clock(vote: &Suspicion, inspection: &Inspection) -> String {
         .rows
         .get(&vote.accuser)
         .map(|e| e.status);
-    let period = inspection.settings().i_am_alive_period;
+    let period = inspection.heartbeat_period();
     match (inspection.heartbeats.silos.get(&vote.accuser), status) {
         (Some(heartbeat), Some(status)) if status != SiloStatus::Dead => {
             if heartbeat.at > inspection.now.plus(Duration::from_secs(1)) {

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::Extra;
 
+/// The least usual time between two heartbeats of a whole cluster, of whichever silos: 33 a second.
+pub(crate) const HEARTBEAT_SPACING: Duration = Duration::from_millis(30);
+/// The longest usual time between two heartbeats of one silo that this makes.
+const RAREST_HEARTBEAT: Duration = Duration::from_secs(300);
+
 /// The settings that the whole cluster shares. They are in the version row: the first `initialize`
 /// writes them, and later ones do not change them. `membership settings` changes them by a commit.
 /// A silo with another configuration logs a warning and uses the settings of the table.
@@ -82,6 +87,36 @@ impl SharedSettings {
             .saturating_mul(self.num_missed_i_am_alive_limit)
     }
 
+    /// The longest usual time between two heartbeats of a silo that runs, in a cluster of so many: the
+    /// period, or 30 ms for each silo, up to five minutes, if that is longer. The leader writes in
+    /// the period, because its heartbeat is the pulse of the cluster, and so does any silo that others may miss.
+    /// Others write so rarely if they have [`Config::scribe`](crate::Config::scribe); the table does not show
+    /// which ones these are.
+    #[must_use]
+    pub fn heartbeat_period(&self, silos: usize) -> Duration {
+        self.quiet_period(silos, HEARTBEAT_SPACING)
+    }
+
+    /// The same, with another time between two heartbeats of the whole cluster.
+    pub(crate) fn quiet_period(&self, silos: usize, spacing: Duration) -> Duration {
+        let all = spacing.saturating_mul(u32::try_from(silos).unwrap_or(u32::MAX));
+        self.i_am_alive_period.max(all.min(RAREST_HEARTBEAT))
+    }
+
+    /// For how long the heartbeat of a silo that runs may stand still, in a cluster of so many silos, before
+    /// a person should look: [`staleness`](Self::staleness), or if it may write rarely, at least
+    /// [`heartbeat_period`](Self::heartbeat_period) and one period more.
+    #[must_use]
+    pub fn longest_silence(&self, silos: usize) -> Duration {
+        let rare = self.heartbeat_period(silos);
+        if rare > self.i_am_alive_period {
+            self.staleness()
+                .max(rare.saturating_add(self.i_am_alive_period))
+        } else {
+            self.staleness()
+        }
+    }
+
     /// The settings that differ, each with its name, its value here and its value there. Fields of
     /// newer builds are not compared.
     #[must_use]
@@ -143,5 +178,27 @@ mod tests {
             extra: Extra::default(),
         });
         assert_eq!(named.len(), 6);
+    }
+
+    #[test]
+    fn in_a_large_cluster_a_heartbeat_may_be_minutes_old() {
+        let secs = Duration::from_secs;
+        let settings = SharedSettings::default();
+        for (silos, period, silence) in [
+            (0, 10, 30),
+            (333, 10, 30),
+            (1_000, 30, 40),
+            (10_000, 300, 310),
+            (usize::MAX, 300, 310),
+        ] {
+            assert_eq!(settings.heartbeat_period(silos), secs(period), "{silos}");
+            assert_eq!(settings.longest_silence(silos), secs(silence), "{silos}");
+        }
+        let slow = SharedSettings {
+            i_am_alive_period: secs(600),
+            ..settings
+        };
+        assert_eq!(slow.heartbeat_period(10_000), secs(600));
+        assert_eq!(slow.longest_silence(10_000), secs(1_800));
     }
 }

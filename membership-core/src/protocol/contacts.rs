@@ -399,6 +399,28 @@ impl Contacts {
             .collect()
     }
 
+    /// The Active silos that this one must reach, has tried to reach for this time, and has no two-way
+    /// contact with.
+    pub(crate) fn unmet<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        passed: &'a PassedOver<'a>,
+        least: Duration,
+    ) -> impl Iterator<Item = SiloAddress> + 'a {
+        let is_unmet = move |silo: &SiloAddress| {
+            let contact = self.all.get(silo).filter(|c| !c.is_two_way());
+            contact.is_some_and(|c| !c.answers && ctx.mono().since(c.since) >= least)
+                && self.is_required(ctx, passed, silo)
+        };
+        let active = ctx.members.active.iter().copied();
+        active.filter(is_unmet)
+    }
+
+    /// How many silos this one has two-way contact with.
+    pub(crate) fn met(&self) -> usize {
+        self.all.values().filter(|c| c.is_two_way()).count()
+    }
+
     /// Whether this silo, while it joins, leaves out an Active one that it would have to reach, by what it
     /// has seen itself.
     pub(crate) fn leaves_any_out(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {

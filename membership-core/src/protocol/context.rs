@@ -363,7 +363,10 @@ impl Ctx {
     }
 
     fn header(&self, to: Option<SiloAddress>) -> Header {
-        let told = self.told();
+        // A member that names no table has lost the one that all knew.
+        let told = self
+            .told()
+            .filter(|_| !(self.table_changed() && self.has_pulse()));
         Header {
             cluster: self.fingerprint,
             protocol: PROTOCOL_VERSION,

@@ -115,6 +115,12 @@ impl Disseminator {
         let Some(view) = &ctx.view else {
             return Call::Nothing;
         };
+        // It has found another table. Most silos that write heartbeats rarely would find it at their next
+        // look only.
+        let found = header.table_id.is_none() && header.version == 0;
+        if found && ctx.has_pulse() && ctx.is_member(&header.from, header.instance) {
+            return Call::Hint;
+        }
         if header.table_id != Some(view.table_id()) || !ctx.config.enable_dissemination {
             return Call::Nothing;
         }

@@ -2,7 +2,6 @@
 
 use super::context::Ctx;
 use super::io::{CallId, Effect};
-use super::pulse::RARE_HEARTBEAT;
 use super::timers::Timer;
 use crate::{Heartbeat, HeartbeatWrite, MonoTime, SiloStatus, TableError};
 
@@ -77,8 +76,9 @@ impl HeartbeatWriter {
             (false, false) => period,
             // Silos that have started together spread.
             (false, true) => {
-                let spread = RARE_HEARTBEAT / if before { 10 } else { 2 };
-                (RARE_HEARTBEAT - spread + ctx.jitter(spread)).max(period)
+                let rare = ctx.quiet_period();
+                let spread = rare / if before { 10 } else { 2 };
+                (rare - spread + ctx.jitter(spread)).max(period)
             }
         };
         ctx.set_timer(Timer::Heartbeat, next);

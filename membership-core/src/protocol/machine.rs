@@ -73,8 +73,6 @@ pub struct Protocol {
     pub(super) aimed_at: (BTreeSet<SiloAddress>, u64),
     pub(super) heartbeat_writer: HeartbeatWriter,
     pub(super) pulse: Pulse,
-    /// Whether the cluster had a pulse when staleness was last judged.
-    pub(super) had_pulse: bool,
     pub(super) leaver: Leaver,
     pub(super) cleaner: Cleaner,
     pub(super) pause: Pause,
@@ -138,7 +136,6 @@ impl Protocol {
             aimed_at: (BTreeSet::new(), 0),
             heartbeat_writer: HeartbeatWriter::default(),
             pulse: Pulse::default(),
-            had_pulse: false,
             leaver: Leaver::default(),
             cleaner: Cleaner::default(),
             pause: Pause::default(),
@@ -448,6 +445,7 @@ impl Protocol {
         self.monitor.update(&mut self.ctx, targets, last, &accusers);
         self.judge_staleness();
         self.pace_heartbeats();
+        self.challenge_the_unmet();
         self.reach.look(&mut self.ctx, &self.prober);
         let probed = self.monitor.last_probe_received();
         let why = self

@@ -69,6 +69,7 @@ impl Protocol {
             deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
             score: self.monitor.score(),
             local: self.monitor.local(),
+            outnumbered: self.roll_call.is_outnumbered(),
         };
         self.call_the_roll(&input);
         self.confirm_before_judging();
@@ -248,6 +249,7 @@ impl Protocol {
             }
             self.looked_at_silent = now;
         }
+        let mut leads = false;
         let (ctx, roll_call) = (&self.ctx, &self.roll_call);
         let mut suspects = self
             .joiner
@@ -266,11 +268,15 @@ impl Protocol {
             let first = first.filter(|s| **s < ctx.me && !self.stale.contains(s));
             let turns = u32::try_from(first.count() / CHALLENGERS).unwrap_or(u32::MAX);
             let wait = ctx.failure_window().saturating_mul(turns);
+            // Where heartbeats are rare, nobody else's words end this.
+            leads = turns == 0 && ctx.has_pulse();
             suspects.retain(|_, (since, _)| {
                 turns == 0 || ctx.mono().since(*since) >= wait.saturating_add(ctx.failure_window())
             });
         }
-        let due = |s: &SiloAddress| roll_call.is_due(ctx, s, Expiry::No);
+        let due = |s: &SiloAddress| {
+            roll_call.is_due(ctx, s, Expiry::No) || (leads && roll_call.is_free(ctx, s))
+        };
         if !suspects.keys().any(due) {
             return ToAsk::default();
         }
@@ -316,6 +322,7 @@ impl Protocol {
             deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
             score: self.monitor.score(),
             local: self.monitor.local(),
+            outnumbered: self.roll_call.is_outnumbered(),
         }
     }
 

@@ -107,7 +107,10 @@ impl Standoff {
             return true;
         }
         match self.next {
-            Some(_) if !self.quorum => true,
+            // Nothing may change by itself where a silo that nobody accuses does not become stale.
+            Some((until, ..)) if !self.quorum => {
+                !ctx.has_pulse() || ctx.is_accused(silo) || now < until
+            }
             Some((until, ..)) => known && now < until,
             None => false,
         }

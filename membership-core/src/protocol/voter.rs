@@ -33,6 +33,8 @@ pub(crate) struct VoterInput<'a> {
     pub(crate) deaf: bool,
     pub(crate) score: u8,
     pub(crate) local: u8,
+    /// No majority answered the last roll call.
+    pub(crate) outnumbered: bool,
 }
 
 impl VoterInput<'_> {
@@ -242,11 +244,17 @@ impl Voter {
             })
             .cloned()
             .collect();
+        // Where heartbeats are rare, nobody becomes stale without it: it waits until it can be written.
+        let patience = if ctx.has_pulse() {
+            window.max(ctx.settings().death_vote_expiration / 2)
+        } else {
+            window
+        };
         // One challenge is enough, but for a silo that leaves because of two.
         let answers_many = joins && ctx.members.active.len() <= FEW;
         let challenges = self.challenges.iter().filter(|(silo, (at, _))| {
             let written = |voted: &MonoTime| voted >= at;
-            now.since(*at) <= window
+            now.since(*at) <= patience
                 && input.local == 0
                 && (answers_many || !ctx.is_challenged(silo))
                 && !self.voted.get(silo).is_some_and(written)
@@ -266,11 +274,37 @@ impl Voter {
             votes: verdict.votes,
             call: Some(verdict.call),
         });
-        let actions: Vec<Action> = votes.chain(challenges).collect();
+        let mut actions: Vec<Action> = votes.chain(challenges).collect();
+        actions.extend(self.unjudged(ctx, prober, input));
         actions
             .into_iter()
             .map(|action| Intent::new(IntentId::new(ctx.random_id()), Some(ctx.me), action))
             .collect()
+    }
+
+    /// The challenge of a silo that this one misses, and may not judge, because its own timers are late or
+    /// it is left alone. Where heartbeats are rare, that it writes none says nothing until somebody
+    /// accuses it, and goes on to.
+    fn unjudged(&self, ctx: &Ctx, prober: &Prober, input: &VoterInput<'_>) -> Option<Action> {
+        let away = ctx.table.failing_since.is_some();
+        let may_not = (input.local > 0 && !input.deaf) || input.outnumbered;
+        if !may_not || away || !Self::may_accuse(ctx) || !ctx.has_pulse() {
+            return None;
+        }
+        let (now, window) = (ctx.mono(), ctx.failure_window());
+        let voted = |at: &MonoTime| now.since(*at) < window;
+        let mut suspects = prober.suspects(ctx, input.score).into_iter();
+        let missed = suspects.find(|s| {
+            !s.evidence_of_life
+                && ctx.members.alive.binary_search(&s.silo).is_ok()
+                && !ctx.stays_accused(&s.silo)
+                && !self.voted.get(&s.silo).is_some_and(voted)
+        })?;
+        Some(Action::Suspect {
+            suspect: missed.silo,
+            votes: vec![ctx.challenge()],
+            call: Some(Call::default()),
+        })
     }
 
     /// The votes of a silo that asks nobody.

@@ -75,7 +75,7 @@ fn so_many(members: usize, what: &str) -> String {
 /// Our settings for large clusters.
 fn large() -> String {
     format!(
-        "above {LARGE} silos, membership has a heartbeat every 30 s instead of every 10 s, as \
+        "above {LARGE} silos, membership without a scribe has a heartbeat every 30 s instead of every 10 s, as \
          its documentation advises"
     )
 }

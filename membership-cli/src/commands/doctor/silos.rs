@@ -89,14 +89,19 @@ fn impossible(inspection: &Inspection, entry: &MembershipEntry) -> Option<u64> {
     Some(heartbeat.counter).filter(|counter| u128::from(*counter) > ever)
 }
 
-/// The silos that wrote no heartbeat. Without watching (`quick`), those whose last one is stale.
+/// The silos that wrote no heartbeat, and in a large cluster none for minutes. Without watching (`quick`),
+/// those whose last one is stale.
 pub(super) async fn silent(inspection: &Inspection, seen: &Watched, quick: bool) -> Vec<Silent> {
     let is_silent = |e: &&MembershipEntry| {
         e.status != SiloStatus::Dead
             && !is_lease(e)
             && match quick {
                 true => inspection.seems_stale(e),
-                false => !seen.moved.contains_key(&e.address),
+                // In a large cluster most write rarely, and not while they are watched.
+                false => {
+                    !seen.moved.contains_key(&e.address)
+                        && (!inspection.beats_rarely() || inspection.seems_stale(e))
+                }
             }
     };
     let rows = inspection.snapshot.rows.entries();

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    ChangedKeys, Heartbeat, MembershipEntry, MembershipTable, SiloAddress, SiloStatus, TableExt,
-    WallTime,
+    ChangedKeys, ClusterView, Heartbeat, MembershipEntry, MembershipTable, SiloAddress, SiloStatus,
+    TableExt, WallTime,
 };
 
 use super::rows::named;
@@ -30,14 +30,21 @@ pub(crate) struct Watched {
 }
 
 /// Watches the heartbeats of all silos that are not Dead, and of those that damaged rows name, until
-/// each has moved, for at most as long as the silos themselves wait before they call a row stale.
+/// each has moved, for at most as long as the silos themselves wait before they call a row stale. In a
+/// large cluster most write rarely: the leader is waited for, and whoever should have written long ago.
 pub(super) async fn watch(
     table: &dyn MembershipTable,
     inspection: &Inspection,
     session: &mut Session,
 ) -> Result<Watched, Failure> {
     let rows = &inspection.snapshot.rows;
+    let rarely = inspection.beats_rarely();
+    let view = ClusterView::new(inspection.snapshot.clone());
+    let leader = view.leader().map(|e| e.address);
+    let is_due =
+        |e: &&MembershipEntry| !rarely || Some(e.address) == leader || inspection.seems_stale(e);
     let living = rows.entries().filter(|e| e.status != SiloStatus::Dead);
+    let living = living.filter(is_due);
     let waiting: BTreeSet<SiloAddress> = living
         .map(|e| e.address)
         .chain(rows.undecodable().filter_map(|row| row.key().parse().ok()))

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use super::quiet::Quiet;
 use super::{Joiner, Stage, Step, retry_period};
 use crate::protocol::context::Ctx;
 use crate::protocol::message::Message;
@@ -15,6 +17,11 @@ use crate::{InstanceId, MembershipEntry, SiloAddress, SiloStatus};
 /// Maximum length that is kept of the host name in another silo's answer: the maximum length of a
 /// DNS name.
 const MAX_HOST_NAME: usize = 253;
+
+/// How long the heartbeat of a silo is watched that writes in the usual period.
+pub(super) fn long_enough(ctx: &Ctx) -> Duration {
+    ctx.heartbeat_period() + ctx.probe_timeout()
+}
 
 impl Joiner {
     pub(super) fn meet_myself(&mut self, ctx: &mut Ctx) {
@@ -114,10 +121,10 @@ impl Joiner {
     }
 
     pub(super) fn watch(&mut self, ctx: &mut Ctx, counters: BTreeMap<SiloAddress, Option<u64>>) {
-        let wait = ctx.heartbeat_period() + ctx.probe_timeout();
         self.stage = Stage::WatchAddress {
             counters,
-            until: ctx.mono() + wait,
+            until: ctx.mono() + long_enough(ctx),
+            quiet: Quiet::default(),
         };
         ctx.set_timer_at(Timer::Join, ctx.mono());
     }

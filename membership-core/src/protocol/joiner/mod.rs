@@ -3,11 +3,13 @@
 
 mod address;
 mod ending;
+mod quiet;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use self::quiet::Quiet;
 use self::report::PROGRESS_PERIOD;
 use crate::intent::{Action, Answer, Refusal};
 use crate::protocol::callers::Callers;
@@ -47,6 +49,7 @@ enum Stage {
     WatchAddress {
         counters: BTreeMap<SiloAddress, Option<u64>>,
         until: MonoTime,
+        quiet: Quiet,
     },
     /// Inserting the row.
     Insert,
@@ -199,7 +202,11 @@ impl Joiner {
                 self.choose_epoch(ctx, writer, heartbeats);
                 Step::Nothing
             }
-            Stage::WatchAddress { counters, until } => {
+            Stage::WatchAddress {
+                counters,
+                until,
+                quiet,
+            } => {
                 let Some(now) = heartbeats else {
                     return Step::Nothing;
                 };
@@ -210,7 +217,8 @@ impl Joiner {
                     .iter()
                     .find(|(s, c)| c.is_some_and(|c| now.counter(s) > c))
                     .map(|(s, _)| *s);
-                let over = sent >= *until;
+                let may_be_quiet = quiet.look(ctx, sent, now, counters.keys());
+                let over = sent >= *until && !may_be_quiet;
                 match moved {
                     Some(silo) => {
                         let host = ctx

@@ -46,6 +46,9 @@ pub(crate) const CHALLENGERS: usize = 2;
 /// How many silos one that nobody answers challenges at most. Rather than that all others are gone, it
 /// may hear nobody; if they are, the rest become stale without it.
 const ALONE: usize = 32;
+/// Where heartbeats are rare, the rest do not become stale without it: for each silo that it has found gone
+/// since somebody last answered it, it challenges so many.
+const FOR_EACH_GONE: usize = 8;
 
 /// The longest time between the beginnings of two calls that give no majority.
 const LONGEST_GAP: Duration = Duration::from_secs(30);
@@ -75,6 +78,8 @@ pub(crate) struct RollCall {
     patient_until: Option<MonoTime>,
     /// No majority answered the last call.
     outnumbered: bool,
+    /// How many were lost in calls that nobody answered, since the last that somebody did.
+    gone: usize,
     /// Whom to challenge after it.
     challenges: Vec<(SiloAddress, Vec<Suspicion>)>,
     /// What it gave of those that were not voted out, for people.
@@ -105,6 +110,7 @@ impl RollCall {
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
         self.running = None;
         self.outnumbered = false;
+        self.gone = 0;
         self.standoff.clear();
         ctx.timers.clear(Timer::Check);
     }
@@ -151,6 +157,14 @@ impl RollCall {
             && (is_news || impatient || self.free_at(ctx) <= now)
             && (impatient || self.held.until(ctx).is_none())
             && !self.standoff.covers(ctx, silo, expiry, impatient)
+    }
+
+    /// Whether this silo may ask about a suspect now, whatever others have said: only its own calls hold it
+    /// back.
+    pub(crate) fn is_free(&self, ctx: &Ctx, silo: &SiloAddress) -> bool {
+        let gap = self.gap(ctx);
+        let free = self.began.is_none_or(|at| ctx.mono().since(at) >= gap);
+        self.running.is_none() && free && !self.standoff.covers(ctx, silo, Expiry::No, true)
     }
 
     /// Records how many suspects this silo has, so that nothing that others say holds back its calls
@@ -404,6 +418,13 @@ impl RollCall {
         let someone = |t: &Tally| !t.reached.is_empty();
         let lost = !running.here.iter().any(active) && !running.suspects.values().any(someone);
         let first = running.here.iter().filter(|s| **s < ctx.me).count() < CHALLENGERS;
+        let alone = running.here.is_empty();
+        let mut most = ALONE;
+        if !alone {
+            self.gone = 0;
+        } else if ctx.has_pulse() {
+            most = most.max(self.gone.saturating_mul(FOR_EACH_GONE));
+        }
         for (silo, tally) in &running.suspects {
             let judgement = running.judge(ctx, silo, tally, with);
             if !matches!(judgement, Judgement::Lost) {
@@ -430,7 +451,7 @@ impl RollCall {
                     kept.insert(*silo, tally.asked);
                     if !with.majority(ctx, silo, with_me(), true, sample) {
                         self.outnumbered = true;
-                        if running.here.is_empty() && self.challenges.len() >= ALONE {
+                        if alone && self.challenges.len() >= most {
                             continue;
                         }
                         let votes = running.challenge(ctx, *silo, tally, with);
@@ -438,6 +459,9 @@ impl RollCall {
                     }
                 }
             }
+        }
+        if alone {
+            self.gone = self.gone.saturating_add(verdicts.len());
         }
         self.fruitless = if verdicts.is_empty() {
             self.fruitless + 1

@@ -21,20 +21,31 @@ fn newcomer() -> Ctx {
 
 /// A silo that has started, has reached itself, and is about to read a table with these rows.
 fn first_read(rows: Vec<MembershipEntry>, beats: &Heartbeats) -> (Ctx, Joiner, Writer) {
-    let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
+    let (mut joiner, mut writer) = (Joiner::default(), Writer::default());
+    let ctx = first_read_by(newcomer(), &mut joiner, &mut writer, rows, beats);
+    (ctx, joiner, writer)
+}
+
+fn first_read_by(
+    mut ctx: Ctx,
+    joiner: &mut Joiner,
+    writer: &mut Writer,
+    rows: Vec<MembershipEntry>,
+    beats: &Heartbeats,
+) -> Ctx {
     joiner.start(&mut ctx);
     let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
         panic!("it asks who is there")
     };
-    joiner.on_met_myself(&mut ctx, &mut writer, nonce);
-    joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
+    joiner.on_met_myself(&mut ctx, writer, nonce);
+    joiner.on_initialized(&mut ctx, writer, CallId(1), Ok(()));
     believe(&mut ctx, snapshot(5, rows));
     let sent = ctx.now.mono;
     assert!(matches!(
-        joiner.on_read(&mut ctx, &mut writer, sent, Some(beats)),
+        joiner.on_read(&mut ctx, writer, sent, Some(beats)),
         Step::Nothing
     ));
-    (ctx, joiner, writer)
+    ctx
 }
 
 fn inserts(writer: &Writer) -> bool {
@@ -123,6 +134,52 @@ fn an_older_row_of_another_host_is_superseded_only_if_it_is_stale() {
             step => assert!(!beats_on && inserts(&writer), "{step:?}"),
         }
     }
+}
+
+/// How long a newcomer watches a row of another host whose heartbeat stands still, in a cluster in which each
+/// silo writes one in five minutes. The leader writes for so long, and the row is accused after so long.
+fn watches_a_quiet_silo(leads: Duration, accused: Option<Duration>) -> Duration {
+    let (row, mut beats) = stranger(3);
+    let mut rows = actives(2..=6);
+    rows[0].active_since = Some(1);
+    rows.push(row.clone());
+    let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
+    ctx.variant.heartbeat_spacing = Some(secs(50));
+    ctx = first_read_by(ctx, &mut joiner, &mut writer, rows.clone(), &beats);
+    let began = ctx.mono();
+    while !inserts(&writer) {
+        pass_time(&mut ctx, secs(1));
+        let time = ctx.mono().since(began);
+        if time <= leads {
+            let beat = Heartbeat {
+                counter: time.as_secs(),
+                at: NOON,
+            };
+            beats.silos.insert(silo(2), beat);
+        }
+        if accused.is_some_and(|after| time == after) {
+            let mut vote = vote(3, ctx.now.wall);
+            vote.reason = crate::SuspicionReason::Challenge;
+            rows[5].suspicions = vec![vote];
+            believe(&mut ctx, snapshot(6, rows.clone()));
+        }
+        let sent = ctx.now.mono;
+        let step = joiner.on_read(&mut ctx, &mut writer, sent, Some(&beats));
+        assert!(matches!(step, Step::Nothing), "{step:?}");
+    }
+    ctx.mono().since(began)
+}
+
+#[test]
+fn a_quiet_silo_of_another_host_is_superseded_only_if_it_should_have_written() {
+    let usual = secs(10)..=secs(13);
+    let nobody_leads = watches_a_quiet_silo(secs(0), None);
+    assert!(usual.contains(&nobody_leads), "{nobody_leads:?}");
+    let accused = watches_a_quiet_silo(secs(400), Some(secs(20)));
+    let after = accused.saturating_sub(secs(20));
+    assert!(usual.contains(&after), "{accused:?}");
+    let never = watches_a_quiet_silo(secs(400), None);
+    assert!(never >= secs(300) && never <= secs(315), "{never:?}");
 }
 
 #[test]

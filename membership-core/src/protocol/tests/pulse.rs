@@ -2,13 +2,14 @@
 
 use super::super::heartbeat_writer::HeartbeatWriter;
 use super::super::machine::Protocol;
+use super::super::pulse::Pulse;
 use super::super::timers::Timer;
 use super::*;
 use crate::hooks::ProtocolVariant;
 use crate::{Heartbeat, HeartbeatWrite, Heartbeats};
 
-/// More than so many Active silos have a pulse.
-const LIMIT: usize = 4;
+/// Six silos write one heartbeat in five minutes each.
+const SPACING: Duration = Duration::from_secs(50);
 /// The leader.
 const LEADER: u8 = 2;
 
@@ -30,7 +31,7 @@ struct Quiet(Protocol);
 impl Quiet {
     fn new() -> Self {
         let variant = ProtocolVariant {
-            pulse_above: Some(LIMIT),
+            heartbeat_spacing: Some(SPACING),
             ..ProtocolVariant::SCRIBE
         };
         let mut it = Protocol::with_variant(setup(), variant);
@@ -111,10 +112,11 @@ fn a_silo_that_nobody_can_miss_writes_rarely() {
         "they spread: {first:?}"
     );
     let usual = it.0.ctx.heartbeat_period();
-    it.0.ctx.variant.pulse_above = Some(6);
+    it.0.ctx.variant.heartbeat_spacing = Some(usual / 6);
     assert_eq!(it.next(), usual, "too few have no pulse");
-    it.0.ctx.variant.pulse_above = Some(5);
-    assert!(it.next() > usual);
+    it.0.ctx.variant.heartbeat_spacing = Some(usual);
+    let next = it.next();
+    assert!(next > usual && next <= usual * 6, "{next:?}");
     it.0.ctx.variant.scribe = false;
     assert_eq!(it.next(), usual, "without the setting");
 }
@@ -187,7 +189,7 @@ fn the_looks_are_at_the_leader_and_at_this_silo_in_turn() {
     let turn = |it: &mut Quiet| it.0.pulse.turn(&it.0.ctx);
     let turns: Vec<SiloAddress> = (0..4).map(|_| turn(&mut it)).collect();
     assert_eq!(turns, [LEADER, 1, LEADER, 1].map(silo));
-    it.0.ctx.variant.pulse_above = None;
+    it.0.ctx.variant.heartbeat_spacing = None;
     assert_eq!([turn(&mut it), turn(&mut it)], [silo(1), silo(1)]);
 }
 
@@ -221,14 +223,23 @@ fn where_there_is_a_pulse_only_an_accused_silo_becomes_stale() {
     );
     assert_eq!(stale_after(&mut it, 1), [silo(6)]);
     let mut it = Quiet::new();
-    it.0.ctx.variant.pulse_above = None;
+    assert_eq!(stale_after(&mut it, 899), [], "rare heartbeats");
+    assert_eq!(
+        stale_after(&mut it, 2),
+        [5, 6].map(silo),
+        "three are missing"
+    );
+    let mut it = Quiet::new();
+    it.0.ctx.variant.heartbeat_spacing = None;
     assert_eq!(stale_after(&mut it, 30), [5, 6].map(silo));
 }
 
 #[test]
 fn when_the_pulse_is_gone_what_stood_still_until_then_says_nothing() {
     let mut it = Quiet::new();
-    assert_eq!(stale_after(&mut it, 60), []);
+    it.0.ctx.variant.heartbeat_spacing = Some(it.0.ctx.heartbeat_period() / 4);
+    it.0.pulse = Pulse::default();
+    assert_eq!(stale_after(&mut it, 44), []);
     let mut fewer = entries(6);
     for entry in &mut fewer[2..4] {
         entry.status = SiloStatus::ShuttingDown;

@@ -190,6 +190,7 @@ impl World {
             challenged: &challenged,
             deaf: self.deaf,
             score: self.local,
+            outnumbered: false,
             local: self.local,
         };
         let (verdicts, mut asked) = self.roll_call.poll(&mut self.ctx, &with);

@@ -43,7 +43,8 @@ impl Picture {
     /// stale. A hint for people, because it compares clocks.
     pub(super) fn seems_stale(&self, entry: &MembershipEntry) -> bool {
         let silence = self.silence(entry);
-        entry.status != SiloStatus::Dead && silence.is_some_and(|s| s > self.settings().staleness())
+        let longest = || self.settings().longest_silence(self.snapshot.rows.len());
+        entry.status != SiloStatus::Dead && silence.is_some_and(|s| s > longest())
     }
 
     pub(super) fn concern(&self, entry: &MembershipEntry) -> Concern {

@@ -1,6 +1,5 @@
-//! An experiment that no setting turns on (decision 37): a cluster in which the leader's heartbeat is the
-//! pulse, and the others write theirs rarely. What makes heartbeats decide, because no majority is left,
-//! must find none of those dead that run.
+//! A cluster in which the leader's heartbeat is the pulse, and the others write theirs rarely. What makes
+//! heartbeats decide, because no majority is left, must find none of those dead that run.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,13 +8,18 @@
     clippy::disallowed_macros
 )]
 
+mod slow;
+mod unjudged;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use membership_core::Config;
 use membership_core::hooks::ProtocolVariant;
 use membership_testing::{Cluster, ProcessId};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
+const MS: fn(u64) -> Duration = Duration::from_millis;
 const SILOS: usize = 24;
 /// The quiet time before a trouble: all write rarely then.
 const QUIET: u64 = 420;
@@ -24,15 +28,21 @@ const QUIET: u64 = 420;
 type Trouble = (&'static str, fn(&mut Cluster));
 
 fn cluster(seed: u64) -> Cluster {
+    quiet(seed, SILOS, Config::default())
+}
+
+/// A cluster in which each silo writes a heartbeat in five minutes, if nobody misses it.
+fn quiet(seed: u64, silos: usize, config: Config) -> Cluster {
     let variant = ProtocolVariant {
         full_check_limit: Some(8),
         flood_above: Some(5),
-        pulse_above: Some(8),
+        heartbeat_spacing: Some(S(300) / u32::try_from(silos).unwrap()),
         ..ProtocolVariant::SCRIBE
     };
     let mut cluster = Cluster::builder()
         .seed(seed)
-        .silos(SILOS)
+        .silos(silos)
+        .config(config)
         .variant(variant)
         .build()
         .unwrap();
