@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::callers::is_announced;
 use super::disseminator::Call;
 use super::flood::News;
+use super::forward::Standing;
 use super::gate::Witness;
 use super::io::{LinkId, PeerIdentity};
 use super::machine::Protocol;
@@ -291,7 +292,9 @@ impl Protocol {
             }
             Message::Receipt { changes, waiting } => {
                 let joiner = &self.joiner;
+                let is_refused = |(_, standing): &(_, Standing)| *standing == Standing::Refused;
                 let passes = joiner.is_joining()
+                    && changes.iter().any(is_refused)
                     && joiner
                         .contacts
                         .leaves_any_out(&self.ctx, &self.passed_over());
