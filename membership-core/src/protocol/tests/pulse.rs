@@ -248,3 +248,24 @@ fn when_the_pulse_is_gone_what_stood_still_until_then_says_nothing() {
     assert_eq!(stale_after(&mut it, 29), []);
     assert_eq!(stale_after(&mut it, 2), [5, 6].map(silo));
 }
+
+#[test]
+fn an_accusation_lasts_over_a_short_break_and_not_over_a_long_one() {
+    for (pause, counts) in [(9, true), (11, false)] {
+        let mut it = Quiet::new();
+        let accuse = |it: &mut Quiet, version, is: bool| {
+            let mut entries = entries(6);
+            if is {
+                entries[5].suspicions = vec![vote(3, it.0.ctx.now.wall)];
+            }
+            it.shows(version, entries);
+        };
+        accuse(&mut it, 51, true);
+        assert_eq!(stale_after(&mut it, 20), []);
+        accuse(&mut it, 52, false);
+        assert_eq!(stale_after(&mut it, pause), [], "nobody accuses it now");
+        accuse(&mut it, 53, true);
+        let is_stale = !stale_after(&mut it, 3).is_empty();
+        assert_eq!(is_stale, counts, "{pause}");
+    }
+}

@@ -11,6 +11,7 @@ use super::super::roll_call::{Electorate, RollCall};
 use super::super::timers::Timer;
 use super::super::voter::{Voter, VoterInput};
 use super::*;
+use crate::SuspicionReason;
 use crate::hooks::Calls;
 use crate::intent::{Action, Intent};
 
@@ -227,6 +228,43 @@ fn two_misses_and_a_majority_give_a_vote_per_failure_window() {
     assert_eq!(w.run(ms(4_400)), []);
     let again = w.votes_within(5);
     assert!(again <= ms(2_000), "renewed while it stands: {again:?}");
+}
+
+/// What a silo with a local reason not to accuse others, or with none, writes about a silent one in a cluster
+/// in which heartbeats are rare, or are not. A vote against that one may be as old as this.
+fn challenges_the_silent(local: u8, rare: bool, accused: Option<Duration>) -> bool {
+    let mut w = World::new(actives([1, 2, 3, 4]));
+    w.local = local;
+    w.ctx.variant.heartbeat_spacing = rare.then_some(secs(50));
+    w.run(secs(8));
+    if let Some(age) = accused {
+        let mut rows = actives([1, 2, 3, 4]);
+        rows[1].suspicions = vec![vote(3, w.ctx.now.wall)];
+        believe(&mut w.ctx, snapshot(6, rows));
+        w.voter.on_view(&w.ctx);
+        w.run(age);
+    }
+    let written = w.intents();
+    let is_challenge = |i: &Intent| {
+        matches!(&i.action, Action::Suspect { suspect, votes, .. }
+            if *suspect == silo(2) && votes[0].reason == SuspicionReason::Challenge)
+    };
+    written.iter().any(is_challenge)
+}
+
+#[test]
+fn who_may_not_judge_challenges_where_heartbeats_are_rare() {
+    assert!(challenges_the_silent(1, true, None));
+    assert!(
+        !challenges_the_silent(1, false, None),
+        "it becomes stale without"
+    );
+    assert!(!challenges_the_silent(0, true, None), "it votes");
+    assert!(!challenges_the_silent(1, true, Some(secs(60))), "others do");
+    assert!(
+        challenges_the_silent(1, true, Some(secs(100))),
+        "it goes on to"
+    );
 }
 
 #[test]
