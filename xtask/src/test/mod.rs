@@ -5,6 +5,7 @@ mod build;
 mod lanes;
 mod run;
 mod shares;
+mod slow;
 #[cfg(test)]
 mod strays;
 
@@ -14,8 +15,9 @@ use std::time::Instant;
 
 use crate::{Failure, cargo, say, servers, status};
 use build::Plan;
-use run::{LIMIT, LIMIT_WHOLE, Outcome, Runner};
+use run::{Outcome, Runner};
 use shares::{Share, shares};
+use slow::{LIMIT, LIMIT_WHOLE};
 
 /// Runs what a plain `cargo test` leaves out: every store against its real server, and all
 /// features. Installs servers that are missing.
@@ -99,8 +101,9 @@ impl Test {
         if self.quick {
             environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "quick".to_owned()));
         }
+        let limit = if self.whole { LIMIT_WHOLE } else { LIMIT };
         let runner = Runner {
-            limit: Some(if self.whole { LIMIT_WHOLE } else { LIMIT }),
+            limit: Some(limit),
             ignored_too: false,
             watched: false,
             environment,
@@ -130,6 +133,8 @@ impl Test {
             &runner,
             &mut outcomes,
         )?;
+        let limit = slow::judge(&mut outcomes, limit);
+        say(&format!("a share may take {} s here", limit.as_secs()));
         if self.only.is_empty() {
             heading("the examples in the documentation");
             let mut command = Plan::new(root, self.containers)?.command(root);
