@@ -276,6 +276,12 @@ impl MembershipEntry {
         self.extra.memory() + votes.sum::<usize>()
     }
 
+    /// The place of an Active silo in the order of leaders, the smallest first: the version at which it
+    /// became Active, ties by address; clocks are not used.
+    pub(crate) fn seniority(&self) -> (u64, SiloAddress) {
+        (self.active_since.unwrap_or(u64::MAX), self.address)
+    }
+
     /// Whether this is an Active silo that clients may use.
     #[must_use]
     pub fn is_gateway(&self) -> bool {

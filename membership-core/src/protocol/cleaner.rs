@@ -46,7 +46,7 @@ impl Cleaner {
         self.dead = dead
             .map(|s| (s, before.get(&s).copied().unwrap_or(now)))
             .collect();
-        let leads = ctx.is_active() && view.leader().is_some_and(|l| l.address == ctx.me);
+        let leads = ctx.is_active() && ctx.leader() == Some(ctx.me);
         if !leads
             || ctx.suspended
             || ctx.table_doubted()

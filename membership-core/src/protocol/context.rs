@@ -327,7 +327,7 @@ impl Ctx {
 
     /// The leader of the newest confirmed view.
     pub(crate) fn leader(&self) -> Option<SiloAddress> {
-        self.base.as_ref()?.leader().map(|e| e.address)
+        self.members.leader()
     }
 
     /// Whether a silo is alive in the newest confirmed view, as this instance. Only such silos

@@ -33,6 +33,8 @@ pub(crate) struct Lists {
     pub(crate) joining: Arc<Vec<SiloAddress>>,
     /// Silos that are not Dead and have votes against them.
     pub(crate) accused: Vec<SiloAddress>,
+    /// The Active silo that has been Active for longest, with its place in that order.
+    oldest: Option<(u64, SiloAddress)>,
 }
 
 impl Lists {
@@ -44,7 +46,11 @@ impl Lists {
             lists.places.push(place(&silo));
             lists.instances.push(entry.instance_id);
             match entry.status {
-                SiloStatus::Active => lists.active.push(silo),
+                SiloStatus::Active => {
+                    lists.active.push(silo);
+                    let oldest = lists.oldest.into_iter().chain([entry.seniority()]);
+                    lists.oldest = oldest.min();
+                }
                 SiloStatus::Joining => joining.push(silo),
                 _ => {}
             }
@@ -56,8 +62,14 @@ impl Lists {
         lists
     }
 
-    /// Updates the lists for this silo, whose row is this one, if it is not Dead.
-    fn follow(&mut self, silo: SiloAddress, entry: Option<&MembershipEntry>) {
+    /// The leader: the Active silo that has been Active for longest.
+    pub(crate) fn leader(&self) -> Option<SiloAddress> {
+        self.oldest.map(|(_, silo)| silo)
+    }
+
+    /// Updates the lists for this silo, whose row is this one, if it is not Dead. Returns whether
+    /// only all rows show who leads now.
+    fn follow(&mut self, silo: SiloAddress, entry: Option<&MembershipEntry>) -> bool {
         let is = |status: SiloStatus| entry.is_some_and(|e| e.status == status);
         match (self.alive.binary_search(&silo), entry) {
             (Ok(at), Some(entry)) => self.instances[at] = entry.instance_id,
@@ -80,6 +92,19 @@ impl Lists {
         }
         let is_accused = entry.is_some_and(|e| !e.suspicions.is_empty());
         set(&mut self.accused, silo, is_accused);
+        let active = entry.filter(|_| is(SiloStatus::Active));
+        let its = active.map(MembershipEntry::seniority);
+        let (before, led) = (self.oldest, self.leader() == Some(silo));
+        if its.is_some() && (led || before.is_none() || its < before) {
+            self.oldest = its;
+        }
+        led && (its.is_none() || its > before)
+    }
+
+    /// Looks through all rows for the leader.
+    fn find_leader(&mut self, rows: &Rows) {
+        let active = rows.entries().filter(|e| e.status == SiloStatus::Active);
+        self.oldest = active.map(MembershipEntry::seniority).min();
     }
 }
 
@@ -153,8 +178,12 @@ impl Members {
             self.lists = Arc::new(Lists::of(rows));
         } else if !changed.is_empty() {
             let lists = Arc::make_mut(&mut self.lists);
+            let mut is_lost = false;
             for silo in changed {
-                lists.follow(*silo, alive(silo));
+                is_lost |= lists.follow(*silo, alive(silo));
+            }
+            if is_lost {
+                lists.find_leader(rows);
             }
         }
     }
@@ -238,6 +267,7 @@ mod tests {
             SiloStatus::ShuttingDown,
             SiloStatus::Dead,
         ][below(rng, 4)];
+        entry.active_since = (below(rng, 4) > 0).then(|| below(rng, 9) as u64);
         for _ in 0..below(rng, 3) {
             let (accuser, at) = (
                 silo(below(rng, 8)),

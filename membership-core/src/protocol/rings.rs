@@ -2,7 +2,7 @@
 //! the rings is an expander graph (as in Rapid, ATC 2018): several silos watch each silo, and the
 //! work per silo does not grow with the cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use super::members::Members;
 use crate::SiloAddress;
@@ -163,21 +163,45 @@ impl Successors {
     }
 }
 
-/// Whether `me` is among the first `share` of `probers` after `silo` on ring 0. This divides work
-/// on many silos evenly.
-pub(crate) fn is_my_share(
-    me: &SiloAddress,
-    silo: &SiloAddress,
-    probers: &[SiloAddress],
-    share: usize,
-) -> bool {
-    if probers.len() <= share {
-        return true;
+/// The silos that one of many probers probes for all of them: those after which it is among the first
+/// few probers on ring 0. This divides work on many silos evenly.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    mine: u64,
+    /// How far back this prober is among the first; none: it is for every silo.
+    reach: Option<u64>,
+}
+
+impl Share {
+    /// The share of `me` where the first `share` of `probers` after each silo probe it. Costs one pass
+    /// over the probers.
+    pub(crate) fn of<'a>(
+        me: &SiloAddress,
+        probers: impl Iterator<Item = &'a SiloAddress>,
+        share: usize,
+    ) -> Self {
+        let mine = on_ring(place(me), 0);
+        // The distances of the nearest probers before this one, the largest first.
+        let (mut nearest, mut count) = (BinaryHeap::with_capacity(share + 1), 0);
+        for prober in probers {
+            count += 1;
+            let back = mine.wrapping_sub(on_ring(place(prober), 0));
+            if prober != me && (back > 0 || prober < me) {
+                nearest.push(back);
+                if nearest.len() > share {
+                    nearest.pop();
+                }
+            }
+        }
+        let is_full = count > share && nearest.len() == share;
+        let reach = nearest.peek().copied().filter(|_| is_full);
+        Self { mine, reach }
     }
-    let start = on_ring(place(silo), 0);
-    let distance = |s: &SiloAddress| (on_ring(place(s), 0).wrapping_sub(start), *s);
-    let mine = distance(me);
-    probers.iter().filter(|p| distance(p) < mine).count() < share
+
+    pub(crate) fn is_mine(&self, silo: &SiloAddress) -> bool {
+        let back = self.mine.wrapping_sub(on_ring(place(silo), 0));
+        self.reach.is_none_or(|reach| back < reach)
+    }
 }
 
 #[cfg(test)]
@@ -308,14 +332,21 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_about_the_requested_size() {
-        let all = silos(50);
-        let target = SiloAddress::new([10, 0, 0, 9].into(), 1, 1);
-        assert_eq!(
-            all.iter()
-                .filter(|me| is_my_share(me, &target, &all, 3))
-                .count(),
-            3
-        );
+    fn a_silo_is_in_the_share_of_the_first_probers_after_it() {
+        for probers in [1, 2, 3, 4, 50] {
+            let all = silos(probers);
+            for port in 1..=40 {
+                let silo = SiloAddress::new([10, 0, 0, 9].into(), port, 1);
+                let start = on_ring(place(&silo), 0);
+                let after = |p: &SiloAddress| (on_ring(place(p), 0).wrapping_sub(start), *p);
+                let mut first = all.clone();
+                first.sort_by_key(after);
+                first.truncate(3);
+                for me in &all {
+                    let share = Share::of(me, all.iter(), 3);
+                    assert_eq!(share.is_mine(&silo), first.contains(me), "{me} {silo}");
+                }
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::machine::Protocol;
-use super::rings::{self, Rings};
+use super::rings::{self, Rings, Share};
 use crate::SiloAddress;
 
 /// Up to so many silos with fresh votes against them are probed by everybody. Where there are more, as
@@ -45,7 +45,7 @@ impl Protocol {
                 if active.len() <= MAX_WATCHED {
                     targets.extend(rings::successors(&ctx.me, active, silos));
                 } else if let Some(oldest) = ctx.leader().filter(|s| *s != ctx.me)
-                    && rings::is_my_share(&ctx.me, &oldest, active, SHARE)
+                    && Share::of(&ctx.me, active.iter(), SHARE).is_mine(&oldest)
                 {
                     targets.insert(oldest);
                 }
@@ -65,9 +65,9 @@ impl Protocol {
                     .active
                     .iter()
                     .filter(|s| !self.stale.contains(s));
-                let live: Vec<SiloAddress> = live.copied().collect();
-                let is_mine = |s: &SiloAddress| rings::is_my_share(&ctx.me, s, &live, SHARE);
-                targets.extend(shared.into_iter().filter(is_mine).take(MAX_SHARED));
+                let share = Share::of(&ctx.me, live, SHARE);
+                let mine = shared.into_iter().filter(|s| share.is_mine(s));
+                targets.extend(mine.take(MAX_SHARED));
             }
         } else {
             self.successors = rings::Successors::default();

@@ -251,8 +251,7 @@ impl ClusterView {
     /// used.
     #[must_use]
     pub fn leader(&self) -> Option<&MembershipEntry> {
-        self.active()
-            .min_by_key(|e| (e.active_since.unwrap_or(u64::MAX), e.address))
+        self.active().min_by_key(|e| e.seniority())
     }
 }
 
