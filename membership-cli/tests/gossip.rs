@@ -268,6 +268,8 @@ fn a_member_that_is_killed_and_started_again_replaces_itself() {
     all_agree(&members, 3, secs(60));
     for place in 0..3 {
         members[place].signal(Signal::KILL);
+        // It has its port until it is gone.
+        members[place].ends(secs(60));
         members[place] = shared.start(shared.points[place]);
         let began = Instant::now();
         all_agree(&members, 3, secs(60));

@@ -3,6 +3,7 @@
 //! are in the neighbouring files (lives, votes, retention). It uses nothing but its arguments.
 //! Rules: "Writing" in the protocol; invariants P3, P5, P9.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::working::{Change, Planned, Working};
@@ -273,8 +274,20 @@ struct Next {
 /// The batch in the order of application: one lane per author; the next intent is the most urgent
 /// head of a lane.
 struct Queue {
-    lanes: Vec<VecDeque<(Class, usize)>>,
-    heads: BTreeSet<(Class, usize, usize)>,
+    lanes: Vec<VecDeque<Turn>>,
+    /// Each with its lane.
+    heads: BTreeSet<(Turn, usize)>,
+}
+
+/// When an intent has its turn: by class, among activations by how many silos theirs has met, then by index.
+/// Whoever has met most is least likely to keep the others out of the commit.
+type Turn = (Class, Reverse<usize>, usize);
+
+fn met(action: &Action) -> usize {
+    match action {
+        Action::BecomeActive { contacted, .. } => contacted.len(),
+        _ => 0,
+    }
 }
 
 impl Queue {
@@ -302,7 +315,7 @@ impl Queue {
             .map(|(suspect, _)| suspect)
             .collect();
         let mut by_author = BTreeMap::new();
-        let mut lanes: Vec<VecDeque<(Class, usize)>> = Vec::new();
+        let mut lanes: Vec<VecDeque<Turn>> = Vec::new();
         for (index, intent) in intents.iter().enumerate() {
             let class = class(working, &doomed, &intent.action);
             let lane = match intent.author {
@@ -314,33 +327,34 @@ impl Queue {
             if lane == lanes.len() {
                 lanes.push(VecDeque::new());
             }
-            lanes[lane].push_back((class, index));
+            let turn = (class, Reverse(met(&intent.action)), index);
+            lanes[lane].push_back(turn);
         }
         let heads = lanes
             .iter()
             .enumerate()
-            .filter_map(|(lane, q)| q.front().map(|&(class, index)| (class, index, lane)))
+            .filter_map(|(lane, q)| q.front().map(|&turn| (turn, lane)))
             .collect();
         Self { lanes, heads }
     }
 
     fn pop(&mut self) -> Option<Next> {
-        let (_, index, lane) = self.heads.pop_first()?;
+        let ((_, _, index), lane) = self.heads.pop_first()?;
         self.lanes[lane].pop_front();
-        if let Some(&(class, index)) = self.lanes[lane].front() {
-            self.heads.insert((class, index, lane));
+        if let Some(&turn) = self.lanes[lane].front() {
+            self.heads.insert((turn, lane));
         }
         Some(Next { index, lane })
     }
 
     /// Removes and returns all later intents of the author of `next`, which has to wait.
     fn hold(&mut self, next: &Next) -> Vec<usize> {
-        if let Some(&(class, index)) = self.lanes[next.lane].front() {
-            self.heads.remove(&(class, index, next.lane));
+        if let Some(&turn) = self.lanes[next.lane].front() {
+            self.heads.remove(&(turn, next.lane));
         }
         self.lanes[next.lane]
             .drain(..)
-            .map(|(_, index)| index)
+            .map(|(_, _, index)| index)
             .collect()
     }
 }

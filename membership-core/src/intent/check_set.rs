@@ -28,10 +28,21 @@ const OF_SUBNETS: usize = 128;
 /// because there are at most `limit`.
 #[must_use]
 pub fn check_set(rows: &Rows, silo: &SiloAddress, limit: usize) -> Option<BTreeSet<SiloAddress>> {
+    check_set_before(rows, silo, limit, u64::MAX)
+}
+
+/// The same for a commit that makes this version: whoever becomes Active with it is not among the oldest.
+/// Nobody who comes along could have met them.
+pub(super) fn check_set_before(
+    rows: &Rows,
+    silo: &SiloAddress,
+    limit: usize,
+    version: u64,
+) -> Option<BTreeSet<SiloAddress>> {
     if rows.len() <= limit {
         return None;
     }
-    Checks::of(rows, silo).set(limit)
+    Checks::before(rows, silo, version).set(limit)
 }
 
 /// A silo with a number by which it is chosen: the smallest are. Those of equal numbers are chosen by
@@ -77,12 +88,17 @@ pub(crate) struct Checks {
     near: [Option<(Drawn, Drawn)>; RINGS],
     sample: First,
     zones: BTreeMap<String, Zone>,
-    /// By the version at which they became Active.
+    /// By the version at which they became Active, if before this one.
     oldest: First,
+    version: u64,
 }
 
 impl Checks {
     pub(crate) fn of(rows: &Rows, silo: &SiloAddress) -> Self {
+        Self::before(rows, silo, u64::MAX)
+    }
+
+    fn before(rows: &Rows, silo: &SiloAddress, version: u64) -> Self {
         let mut checks = Self {
             silo: *silo,
             mine: place(silo),
@@ -92,6 +108,7 @@ impl Checks {
             sample: First::default(),
             zones: BTreeMap::new(),
             oldest: First::default(),
+            version,
         };
         for entry in rows.entries() {
             if checks.counts(entry) {
@@ -109,7 +126,7 @@ impl Checks {
         if followed {
             self.rows = rows.clone();
         } else {
-            *self = Self::of(rows, &self.silo);
+            *self = Self::before(rows, &self.silo, self.version);
         }
     }
 
@@ -189,8 +206,9 @@ impl Checks {
     }
 
     fn age(&mut self, entry: &MembershipEntry) {
-        if entry.status == SiloStatus::Active {
-            let since = entry.active_since.unwrap_or(u64::MAX);
+        let since = entry.active_since;
+        if entry.status == SiloStatus::Active && since.is_none_or(|at| at < self.version) {
+            let since = since.unwrap_or(u64::MAX);
             self.oldest.add((since, entry.address), OLDEST);
         }
     }
@@ -280,6 +298,15 @@ mod tests {
         }
         let more = check_set(&rows(1_000, 1_100), &silo, 256).unwrap();
         assert!(more.difference(&before).count() <= 20);
+    }
+
+    #[test]
+    fn those_of_the_same_commit_are_not_among_the_oldest() {
+        let (rows, silo) = (rows(10, 1_990), entry(2_000, false).address);
+        let set = |version| check_set_before(&rows, &silo, 256, version).unwrap();
+        let third = entry(3, true).address;
+        assert!(set(4).contains(&third) && !set(3).contains(&third));
+        assert_eq!(set(11), check_set(&rows, &silo, 256).unwrap());
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn silos_activated_by_one_commit_must_have_contacted_each_other() {
         run(&t, &[activate(silo(7), [8]), activate(silo(8), [7])]).answers,
         [DONE, DONE]
     );
-    for (a, b) in [(vec![8], vec![]), (vec![], vec![7]), (vec![], vec![])] {
+    for (a, b) in [(vec![8], vec![]), (vec![], vec![])] {
         let applied = run(&t, &[activate(silo(7), a), activate(silo(8), b.clone())]);
         assert_eq!(
             (applied.answers, applied.rest.len()),
@@ -84,13 +84,27 @@ fn silos_activated_by_one_commit_must_have_contacted_each_other() {
             &after(&t, &run(&t, &[activate(silo(7), [])]), &LIMITS),
             &applied.rest,
         );
-        let expected = if b.is_empty() {
-            refused(Refusal::NotContacted(vec![silo(7)]))
-        } else {
-            Answer::Applied { version: 11 }
-        };
+        let expected = refused(Refusal::NotContacted(vec![silo(7)]));
         assert_eq!(next.answers, [expected]);
     }
+}
+
+#[test]
+fn whoever_has_met_most_becomes_active_first() {
+    let t = with_joining([], [7, 8]);
+    let applied = run(&t, &[activate(silo(7), []), activate(silo(8), [7])]);
+    assert_eq!(applied.answers, [Answer::Queued, DONE]);
+    let next = run(&after(&t, &applied, &LIMITS), &applied.rest);
+    let expected = refused(Refusal::NotContacted(vec![silo(8)]));
+    assert_eq!(next.answers, [expected]);
+}
+
+#[test]
+fn who_has_met_the_one_that_becomes_active_follows_in_the_next_commit() {
+    let t = with_joining([], [7, 8]);
+    let first = run(&t, &[activate(silo(7), [])]);
+    let next = run(&after(&t, &first, &LIMITS), &[activate(silo(8), [7])]);
+    assert_eq!(next.answers, [Answer::Applied { version: 11 }]);
 }
 
 #[test]

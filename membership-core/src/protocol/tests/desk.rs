@@ -296,9 +296,11 @@ impl Desk {
     /// A silo that joins, and has met the only Active one, asks to be Active.
     fn activation(&mut self, n: u8) {
         let word = self.ctx.words.for_silo(&silo(n));
-        let change = OwnChange::BecomeActive {
-            contacted: vec![(silo(1), word)],
-        };
+        self.activation_of(n, vec![(silo(1), word)]);
+    }
+
+    fn activation_of(&mut self, n: u8, contacted: Vec<(SiloAddress, u64)>) {
+        let change = OwnChange::BecomeActive { contacted };
         let id = u128::from(n);
         let (_, standing) = self.ask(silo(n), Some(instance(silo(n))), id, change);
         assert_eq!(standing, Standing::Waiting);
@@ -351,7 +353,7 @@ fn rows_wait_for_a_tenth_of_a_second_and_activations_for_the_others_that_join() 
 
 #[test]
 fn activations_wait_longer_the_more_silos_join() {
-    for (joining, full, wait) in [(3, 100, 104), (40, 100, 196), (100, 50, 349)] {
+    for (joining, full, wait) in [(3, 100, 114), (40, 100, 299), (100, 50, 599)] {
         let mut d = with_joining(joining);
         d.ctx.limits.rows_per_commit = full;
         d.activation(2);
@@ -387,4 +389,17 @@ fn a_full_commit_waits_for_nobody_and_neither_does_a_leave() {
     let mut written = d.writes(Duration::ZERO);
     written.sort();
     assert_eq!(written, [key(2), key(3)], "and takes along what has come");
+}
+
+#[test]
+fn a_commit_is_not_full_of_those_that_lack_contacts() {
+    let mut d = with_joining(40);
+    d.ctx.limits.rows_per_commit = 3;
+    d.activation(2);
+    d.activation_of(3, vec![]);
+    d.activation_of(4, vec![]);
+    assert!(d.writes(Duration::ZERO).is_empty());
+    assert_eq!(d.waits(), 1, "the others were told whom they lack");
+    assert!(d.writes(ms(599)).is_empty());
+    assert_eq!(d.writes(ms(1)), [key(2)], "nobody waits for ever");
 }

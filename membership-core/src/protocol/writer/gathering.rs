@@ -1,18 +1,20 @@
 //! How long a commit waits for more of the same. Many silos join at a time: their rows, and then their
 //! activations, go into few commits, so that the others see few sizes of the cluster. Nothing else waits.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Writer;
-use crate::MonoTime;
-use crate::intent::{Action, Intent};
+use crate::intent::{Action, Answer, Applied, Intent};
 use crate::protocol::context::Ctx;
+use crate::protocol::timers::Timer;
+use crate::{IntentId, MonoTime};
 
 /// How long a commit waits for further changes of its kind.
 const GATHER: Duration = Duration::from_millis(100);
-/// How much longer activations wait where those of all other silos that join would fill a commit, and
-/// in proportion where they would not.
-const FOR_A_FULL_ONE: Duration = Duration::from_millis(250);
+/// How much longer activations wait for those of others that join where all of them fill a commit, and in
+/// proportion where they do not.
+const FOR_A_FULL_ONE: Duration = Duration::from_millis(500);
 
 /// Since when changes of others wait for further ones of their kind.
 #[derive(Debug, Default)]
@@ -69,24 +71,28 @@ impl Writer {
     /// Until when activations wait, if there are any. Nobody waits once all that join have come, if no
     /// more are about to join.
     fn activations_until(&self, ctx: &Ctx) -> Option<MonoTime> {
-        let (come, full) = (self.queue.count(is_activation), full(ctx));
-        let missing = ctx.members.joining.len().saturating_sub(come);
-        let waits = come < full && (missing > 0 || self.queue.has(is_join));
-        let percent = u32::try_from(missing.min(full) * 100 / full).unwrap_or(100);
-        let wait = if waits {
+        let come = self.queue.count(is_activation);
+        (come > 0).then(|| self.gathering.activations + self.wait_for_more(ctx, come))
+    }
+
+    /// How long so many activations wait for more.
+    fn wait_for_more(&self, ctx: &Ctx, come: usize) -> Duration {
+        let full = full(ctx);
+        let all = ctx.members.joining.len();
+        let waits = come < full && (all > come || self.queue.has(is_join));
+        let percent = u32::try_from(all.min(full) * 100 / full).unwrap_or(100);
+        if waits {
             GATHER + FOR_A_FULL_ONE / 100 * percent
         } else {
             Duration::ZERO
-        };
-        (come > 0).then(|| self.gathering.activations + wait)
+        }
     }
 
     /// Removes and returns the intents of the next commit. Activations that still wait are left, unless
     /// something urgent takes them along: the changes of one silo keep their order.
     pub(super) fn take_gathered(&mut self, ctx: &Ctx, votes: Vec<Intent>) -> Vec<Intent> {
-        let now = ctx.mono();
-        let until = self.activations_until(ctx).filter(|at| now < *at);
-        let held = if until.is_some() && self.desk.is_open() && !self.queue.has(is_urgent) {
+        let until = self.activations_until(ctx);
+        let held = if until.is_some_and(|at| self.may_wait(ctx, at)) {
             self.queue.take(|intent| is_activation(&intent.action))
         } else {
             Vec::new()
@@ -94,10 +100,53 @@ impl Writer {
         let most = ctx.variant.changes_per_commit.max(1);
         let batch = self.queue.take_batch(most, votes);
         self.queue.put_back(held);
+        batch
+    }
+
+    fn may_wait(&self, ctx: &Ctx, until: MonoTime) -> bool {
+        ctx.mono() < until && self.desk.is_open() && !self.queue.has(is_urgent)
+    }
+
+    /// Puts the activations of a batch back that are not refused, if those that would be written do not fill
+    /// a commit although as many have come: the others lack contacts, are told so, and come again soon.
+    /// Returns the rest of the batch, or nothing if nothing was put back.
+    pub(super) fn wait_for_refused(
+        &mut self,
+        ctx: &mut Ctx,
+        batch: &[Intent],
+        applied: &Applied,
+        submitted: &BTreeMap<IntentId, MonoTime>,
+    ) -> Option<Vec<Intent>> {
+        let (mut held, mut rest) = (Vec::new(), Vec::new());
+        let (mut ready, mut refused) = (0, 0);
+        for (intent, answer) in batch.iter().zip(&applied.answers) {
+            if !is_activation(&intent.action) {
+                rest.push(intent.clone());
+            } else if matches!(answer, Answer::Applied { .. } | Answer::Queued) {
+                ready += usize::from(*answer != Answer::Queued);
+                let at = submitted.get(&intent.id).copied();
+                held.push((intent.clone(), at.unwrap_or(ctx.mono())));
+            } else {
+                refused += 1;
+                rest.push(intent.clone());
+            }
+        }
+        let until = self.gathering.activations + self.wait_for_more(ctx, ready);
+        let waits = ready > 0
+            && refused > 0
+            && self.may_wait(ctx, until)
+            && !batch.iter().any(|intent| is_urgent(&intent.action));
+        waits.then(|| {
+            self.queue.put_back(held);
+            ctx.set_timer_at(Timer::Writer, until);
+            rest
+        })
+    }
+
+    /// These are written: the activations that are left wait for the next ones.
+    pub(super) fn are_written(&mut self, now: MonoTime, batch: &[Intent]) {
         if batch.iter().any(|intent| is_activation(&intent.action)) {
-            // The commit was full: those that are left wait for the next ones.
             self.gathering.activations = now;
         }
-        batch
     }
 }

@@ -455,8 +455,15 @@ impl Writer {
         let submitted: BTreeMap<IntentId, MonoTime> = self.queue.times().collect();
         self.read_done = false;
         let batch = self.take_gathered(ctx, votes);
-        let batch = self.send_back(ctx, batch, &observed.answered);
-        let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
+        let mut batch = self.send_back(ctx, batch, &observed.answered);
+        let result = |batch: &[Intent], ctx: &Ctx| {
+            apply(&base, observed, batch, ctx.now, &ctx.config, &ctx.limits)
+        };
+        let mut applied = result(&batch, ctx);
+        if let Some(rest) = self.wait_for_refused(ctx, &batch, &applied, &submitted) {
+            applied = result(&rest, ctx);
+            batch = rest;
+        }
         let mut outcomes = Vec::new();
         let mut sending = Vec::new();
         for (intent, answer) in batch.into_iter().zip(applied.answers.iter()) {
@@ -498,6 +505,7 @@ impl Writer {
             .made_at(ctx.now.wall)
             .with_rows_of(&base);
         let batch = sending;
+        self.are_written(ctx.mono(), &batch);
         self.send(
             ctx,
             Box::new(Sent {
