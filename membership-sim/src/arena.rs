@@ -232,11 +232,13 @@ impl Record {
 /// When they do not find each other within a virtual hour. With gossip, the last of a thousand
 /// members needs up to half an hour.
 pub fn settled(arena: &mut dyn Arena, members: usize, quiet: Duration) -> Result<(), Failure> {
-    /// How many members join at a time.
+    /// How many members join at a time, and at least one in this many.
     const BATCH: usize = 50;
+    const PARTS: usize = 20;
+    let batch = members.div_ceil(PARTS).max(BATCH);
     let mut left = members;
     while left > 0 {
-        let now = left.min(BATCH);
+        let now = left.min(batch);
         arena.start(now, Duration::from_secs(2));
         left -= now;
         agreed(

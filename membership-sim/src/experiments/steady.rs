@@ -225,7 +225,7 @@ impl Steady {
         report.table("Speed of the simulation, on one core each", speed);
         report.note(format!("Settings: {}.", large()));
         report.note(format!(
-            "Members join 50 at a time, the next ones when all know all or 20 s later. Sizes are \
+            "Members join 50 at a time, above 1,000 one in twenty, the next ones when all know all or 20 s later. Sizes are \
              those of frames and datagrams as the systems encode them, without what TCP, UDP and \
              IP add. Published: Rapid, ATC 2018, table 2, \
              KB/s sent per process at 1,000, over a run with crashes. Microsoft Orleans, derived from its settings: at 1,000 silos 33 \
