@@ -103,7 +103,12 @@ pub(super) struct Context<'a> {
     pub(super) observed: &'a Observed,
     pub(super) stale: BTreeSet<SiloAddress>,
     pub(super) now: Now,
+    /// Whether so many silos become Active that it pays to find out what their check sets have in common.
+    pub(super) many_activate: bool,
 }
+
+/// Of so many activations see [`Context::many_activate`].
+const MANY: usize = 16;
 
 /// Applies a batch to a snapshot. Returns what to commit against it and one answer for each intent.
 /// Pure and deterministic.
@@ -146,6 +151,8 @@ pub fn apply(
     _config: &Config,
     limits: &TableLimits,
 ) -> Applied {
+    let is_activation = |intent: &&Intent| matches!(intent.action, Action::BecomeActive { .. });
+    let activations = intents.iter().filter(is_activation);
     let context = Context {
         observed,
         stale: observed
@@ -154,6 +161,7 @@ pub fn apply(
             .copied()
             .collect(),
         now,
+        many_activate: activations.count() >= MANY,
     };
     let mut working = Working::new(snapshot, limits);
     let mut queue = Queue::new(&working, &context, intents);

@@ -13,16 +13,16 @@ use crate::model::place::{on_ring, place};
 use crate::{MembershipEntry, Rows, SiloAddress, SiloStatus};
 
 /// Rings on which both neighbours are checked.
-const RINGS: usize = 10;
+pub(super) const RINGS: usize = 10;
 /// How many of the oldest Active silos are checked.
-const OLDEST: usize = 3;
+pub(super) const OLDEST: usize = 3;
 /// How many silos are drawn from all.
-const SAMPLE: usize = 64;
+pub(super) const SAMPLE: usize = 64;
 /// How many are drawn from each zone, and from each subnet in a zone.
-const OF_A_ZONE: usize = 2;
+pub(super) const OF_A_ZONE: usize = 2;
 /// How many are drawn at most because of their subnets: where each machine has a subnet of its own, the
 /// sample is as good.
-const OF_SUBNETS: usize = 128;
+pub(super) const OF_SUBNETS: usize = 128;
 
 /// The silos, Active or Joining, that `silo` must reach before it becomes Active; `None` = everybody,
 /// because there are at most `limit`.
@@ -47,7 +47,7 @@ pub(super) fn check_set_before(
 
 /// A silo with a number by which it is chosen: the smallest are. Those of equal numbers are chosen by
 /// address.
-type Drawn = (u64, SiloAddress);
+pub(super) type Drawn = (u64, SiloAddress);
 
 /// The first few of what was drawn.
 #[derive(Clone, Debug, Default)]
@@ -239,7 +239,7 @@ impl Checks {
 }
 
 /// The subnet of a silo: the first 24 bits of an IPv4 address, the first 64 of an IPv6 address.
-fn subnet(silo: &SiloAddress) -> u64 {
+pub(super) fn subnet(silo: &SiloAddress) -> u64 {
     match silo.ip() {
         IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
         IpAddr::V6(ip) => u64::try_from(ip.to_bits() >> 64).unwrap_or(u64::MAX),

@@ -3,7 +3,6 @@
 //! silo that it must reach (P9).
 
 use super::apply::Context;
-use super::check_set::check_set_before;
 use super::working::{Change, Contacted, Planned, Working};
 use super::{Answer, Refusal};
 use crate::{CauseOfDeath, Death, MembershipEntry, Row, SiloAddress, SiloStatus, WallTime};
@@ -131,9 +130,7 @@ pub(super) fn become_active(
     let limit = context.observed.full_check_limit;
     let contacted = Contacted {
         met: contacted.iter().copied().collect(),
-        set: limit.and_then(|limit| {
-            check_set_before(&working.after().rows, &silo, limit, working.version())
-        }),
+        set: limit.and_then(|limit| working.check_set(&silo, limit, context.many_activate)),
     };
     let rows = &working.after().rows;
     let is_missing = |e: &&MembershipEntry| {

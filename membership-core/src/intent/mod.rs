@@ -3,6 +3,7 @@
 
 mod apply;
 mod check_set;
+mod check_sets;
 mod lives;
 mod retention;
 mod votes;

@@ -1,9 +1,12 @@
 //! The table after the intents applied so far, and the room that is left in the commit. It has no
 //! rules about silos and never applies a change in part.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Answer;
+use super::check_set::check_set_before;
+use super::check_sets::CheckSets;
 use crate::{MembershipEntry, Row, SiloAddress, Snapshot, TableLimits};
 
 /// The plan for one intent.
@@ -64,6 +67,8 @@ pub(super) struct Working<'a> {
     bytes: usize,
     votes: BTreeSet<(SiloAddress, SiloAddress)>,
     activated: BTreeMap<SiloAddress, Contacted>,
+    /// Made where many become Active, and good until anything else changes.
+    check_sets: OnceCell<CheckSets>,
 }
 
 impl<'a> Working<'a> {
@@ -76,7 +81,24 @@ impl<'a> Working<'a> {
             bytes: 0,
             votes: BTreeSet::new(),
             activated: BTreeMap::new(),
+            check_sets: OnceCell::new(),
         }
+    }
+
+    /// The silos that this one must have met in order to become Active; `None` = everybody. With `many`,
+    /// it is one of many silos.
+    pub(super) fn check_set(
+        &self,
+        silo: &SiloAddress,
+        limit: usize,
+        many: bool,
+    ) -> Option<BTreeSet<SiloAddress>> {
+        let (rows, version) = (&self.after.rows, self.version());
+        if many && rows.len() > limit {
+            let all = self.check_sets.get_or_init(|| CheckSets::of(rows, version));
+            return all.set(silo, limit);
+        }
+        check_set_before(rows, silo, limit, version)
     }
 
     /// The same snapshot and limits with no intent applied.
@@ -183,6 +205,9 @@ impl<'a> Working<'a> {
         }
         self.bytes = bytes;
         self.votes.extend(change.votes);
+        if change.activated.is_none() {
+            self.check_sets.take();
+        }
         self.activated.extend(change.activated);
         Ok(())
     }
@@ -196,6 +221,7 @@ impl<'a> Working<'a> {
             .saturating_sub(self.touched.len())
             .min(silos.len());
         let (now, later) = silos.split_at(fit);
+        self.check_sets.take();
         for silo in now {
             self.after.rows.remove(&silo.row_key());
             self.touched.insert(*silo, Touched::Removed);
