@@ -28,6 +28,10 @@ const WHILE_MANY_JOIN: Duration = Duration::from_millis(250);
 const TOGETHER: u32 = 8;
 /// How many unanswered probes of one silo are remembered, so that a late answer is recognized.
 const MAX_LATE: usize = 8;
+/// So many records of silos that this one does not probe are kept, however old they are.
+const FEW_OTHERS: usize = 256;
+/// Beyond them, how long records are kept after the last answer: many times what any decision looks back.
+const KEPT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy)]
 struct Flight {
@@ -103,6 +107,8 @@ pub(crate) struct Prober {
     besides: BTreeSet<SiloAddress>,
     /// Records of other alive silos that answered something or were probed before.
     others: BTreeMap<SiloAddress, Peer>,
+    /// Of so many records the old ones go.
+    most_others: usize,
     /// The round trips of all silos.
     overall: Estimator,
     last_answer: Option<MonoTime>,
@@ -426,9 +432,21 @@ impl Prober {
         }
     }
 
+    /// In a cluster of thousands a silo hears of each at some time.
+    fn forget_old(&mut self, ctx: &Ctx) {
+        if self.others.len() >= self.most_others.max(FEW_OTHERS) {
+            let kept = KEPT.max(ctx.failure_window() * 4);
+            let now = ctx.mono();
+            let is_young = |p: &Peer| p.last_answer.is_some_and(|(at, _)| now.since(at) <= kept);
+            self.others.retain(|_, peer| is_young(peer));
+            self.most_others = self.others.len() * 2;
+        }
+    }
+
     /// Handles the answer of a silo to another message, sent at `asked`, on any connection.
     pub(crate) fn on_evidence(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
         if ctx.members.alive.binary_search(&from).is_ok() {
+            self.forget_old(ctx);
             let peer = match self.targets.get_mut(&from) {
                 Some(peer) => peer,
                 None => self.others.entry(from).or_default(),

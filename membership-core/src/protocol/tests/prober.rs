@@ -469,3 +469,21 @@ fn very_long_settings_do_not_overflow() {
     p.prober.timeout(&p.ctx, &silo(2), u32::MAX);
     p.suspect();
 }
+
+#[test]
+fn old_records_of_silos_that_it_does_not_probe_are_forgotten() {
+    let other = |n: u16| SiloAddress::new([10, 1, 0, 1].into(), n, 1);
+    let mut p = Probing::new(3);
+    let mut rows = actives(1..=3);
+    rows.extend((1..=1_000).map(|n| entry(other(n), SiloStatus::Active)));
+    believe(&mut p.ctx, snapshot(6, rows));
+    for n in 1..=1_000 {
+        pass_time(&mut p.ctx, Duration::from_secs(1));
+        let now = p.ctx.now.mono;
+        p.prober.on_answer(&p.ctx, other(n), now);
+    }
+    let known = |n: u16| p.prober.answered_at(&other(n)).is_some();
+    assert!((701..=1_000).all(known), "recent ones are kept");
+    let all = (1..=1_000).filter(|n| known(*n)).count();
+    assert!(all <= 650, "{all}");
+}
