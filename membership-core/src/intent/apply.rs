@@ -114,8 +114,9 @@ const MANY: usize = 16;
 /// Pure and deterministic.
 ///
 /// * Deaths come first, then leaves, shutdowns, activations, joins, votes that do not kill, and
-///   removals. Each intent sees the result of the earlier ones. Intents of one author keep their
-///   order, except removals, which nothing depends on.
+///   removals. Of activations, those whose silos have met most come first. Each intent sees the
+///   result of the earlier ones. Intents of one author keep their order, except removals, which
+///   nothing depends on.
 /// * An intent is done as a whole or not at all, except that a removal may be split. An intent that
 ///   exceeds `limits` together with the others is answered [`Answer::Queued`] and is in `rest`, and
 ///   so are the later intents of its author. An intent that exceeds them alone is answered

@@ -399,7 +399,7 @@ fn a_commit_is_not_full_of_those_that_lack_contacts() {
     d.activation_of(3, vec![]);
     d.activation_of(4, vec![]);
     assert!(d.writes(Duration::ZERO).is_empty());
-    assert_eq!(d.waits(), 1, "the others were told whom they lack");
+    assert_eq!(d.waits(), 1, "the others were turned away");
     assert!(d.writes(ms(599)).is_empty());
     assert_eq!(d.writes(ms(1)), [key(2)], "nobody waits for ever");
 }

@@ -127,7 +127,7 @@ impl Writer {
                 let at = submitted.get(&intent.id).copied();
                 held.push((intent.clone(), at.unwrap_or(ctx.mono())));
             } else {
-                refused += 1;
+                refused += usize::from(matches!(answer, Answer::Refused(_)));
                 rest.push(intent.clone());
             }
         }
