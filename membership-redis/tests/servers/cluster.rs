@@ -1,6 +1,7 @@
 //! Redis Cluster: the client finds the owner of the slot, and finds it again when the slot has
 //! moved.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use membership_core::{
@@ -68,6 +69,7 @@ async fn a_slot_that_moves_is_followed() {
                 .update_i_am_alive(&heartbeat(1, token.version()))
                 .await
                 .unwrap();
+            epochs_agree(&cluster).await;
             for node in [to, from] {
                 shell::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
             }
@@ -184,6 +186,23 @@ async fn once_agreed<T>(operation: impl AsyncFn() -> Result<T, TableError>) -> T
             other => break other.unwrap(),
         }
     }
+}
+
+/// Waits until the masters have heard of each other's epochs, and no two have the same one. A slot is given
+/// to another node by a new epoch: one that has been taken already would be settled between the two
+/// nodes later, and the slot with it, maybe in favour of neither.
+async fn epochs_agree(cluster: &Cluster) {
+    until("the nodes agree about epochs", async || {
+        let (mut current, mut own) = (BTreeSet::new(), BTreeSet::new());
+        for node in &cluster.nodes {
+            let info: String = shell(node, &["CLUSTER", "INFO"]).await;
+            let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+            current.insert(of("cluster_current_epoch:").map(str::to_owned));
+            own.insert(of("cluster_my_epoch:").map(str::to_owned));
+        }
+        current.len() == 1 && own.len() == cluster.nodes.len()
+    })
+    .await;
 }
 
 /// The token that is read, as [`once_agreed`].
