@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::checks::Fact;
 use crate::cluster::Cluster;
 use crate::events::Event;
 use crate::ground_truth::ProcessId;
@@ -30,6 +31,8 @@ pub(super) struct Hostile {
 
 /// Whom a forged message comes from.
 struct Speaker {
+    /// The member that lies, if it is that one.
+    liar: Option<ProcessId>,
     link: LinkId,
     silo: SiloAddress,
     instance: InstanceId,
@@ -73,6 +76,10 @@ impl Cluster {
                 victim,
                 format!("gets a forged {} of {}", body.name(), speaker.silo),
             );
+            if let Some(from) = speaker.liar {
+                let (to, body) = (victim, &body);
+                self.observe(&Fact::Lied { from, to, body });
+            }
             let (link, peer) = (speaker.link, PeerIdentity::Proven(speaker.instance));
             self.feed(
                 victim,
@@ -102,6 +109,7 @@ impl Hostile {
             && let Some(entry) = view.get(&silo)
         {
             return Speaker {
+                liar: Some(liar),
                 link: LinkId(liar.0 as u64),
                 silo,
                 instance: entry.instance_id,
@@ -112,6 +120,7 @@ impl Hostile {
         let link = LinkId(u64::MAX);
         if let Some((silo, instance)) = self.rng.pick(&former).filter(|_| self.rng.chance(0.3)) {
             return Speaker {
+                liar: None,
                 link,
                 silo,
                 instance,
@@ -121,6 +130,7 @@ impl Hostile {
         let members: Vec<_> = view.members().map(|e| e.address).collect();
         let claimed = self.rng.pick(&members).filter(|_| self.rng.chance(0.7));
         Speaker {
+            liar: None,
             link,
             silo: claimed.unwrap_or_else(|| self.made_up()),
             instance: InstanceId::new(self.rng.next_u128()),

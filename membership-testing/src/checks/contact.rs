@@ -22,7 +22,8 @@ const CLOCKS_SINCE: Duration = Duration::from_secs(10 * 60);
 /// and with the silos that become Active in the same commit. Contact means delivered messages: the
 /// other silo's answer to the joiner, and the other silo's own dial to it. If no Active silo wrote
 /// heartbeats after they were challenged, half of the usual time makes them stale. Above
-/// [`GroundTruth::full_check_limit`], the joiner's check set stands for all.
+/// [`GroundTruth::full_check_limit`], the joiner's check set stands for all. A member that lies may say
+/// that it has dialled the joiner: nobody else knows.
 #[derive(Debug, Default)]
 pub struct Contact {
     answered: BTreeSet<(ProcessId, ProcessId)>,
@@ -144,6 +145,13 @@ impl Check for Contact {
                 }
                 _ => {}
             },
+            Fact::Lied {
+                from,
+                to,
+                body: Message::Meet { .. },
+            } => {
+                self.dialled.insert((*from, *to));
+            }
             Fact::Committed {
                 before,
                 after,

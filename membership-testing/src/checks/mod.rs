@@ -103,6 +103,16 @@ pub enum Fact<'a> {
         /// The message.
         body: &'a Message,
     },
+    /// A process is about to handle a message that a member that lies sends beside what its protocol
+    /// says.
+    Lied {
+        /// The member that lies.
+        from: ProcessId,
+        /// The receiver.
+        to: ProcessId,
+        /// The message.
+        body: &'a Message,
+    },
     /// A process has handled a message of somebody who was not alive in its confirmed view.
     Strange {
         /// The process.

@@ -42,8 +42,17 @@ fn process(stage: &Stage, silo: SiloAddress) -> ProcessId {
 }
 
 fn ask(check: &mut Votes, stage: &Stage, suspect: SiloAddress, vote: &Suspicion, asker: usize) {
+    ask_in(check, stage, 7, (suspect, vote, asker));
+}
+
+fn ask_in(
+    check: &mut Votes,
+    stage: &Stage,
+    call: u64,
+    (suspect, vote, asker): (SiloAddress, &Suspicion, usize),
+) {
     let body = Message::RollCall {
-        call: 7,
+        call,
         suspects: vec![(suspect, 3_000)],
     };
     let fact = Fact::Delivered {
@@ -157,6 +166,19 @@ fn p5_requires_a_delivered_consent_for_each_vote() {
     death(&asked(1, 0, false)).unwrap_err();
     death(&asked(3, 0, true)).unwrap_err();
     death(&asked(1, 3, true)).unwrap_err();
+    // A question of an older call was held up, and arrives after that of this one.
+    death(&|c, s| {
+        ask(c, s, silo(1), theirs, 0);
+        ask_in(c, s, 6, (silo(3), theirs, 0));
+        reply(c, s, silo(2), silo(1), true);
+    })
+    .unwrap();
+    death(&|c, s| {
+        ask_in(c, s, 6, (silo(1), theirs, 0));
+        ask(c, s, silo(3), theirs, 0);
+        reply(c, s, silo(2), silo(1), true);
+    })
+    .unwrap_err();
     // A vote that was written long before the death is not valid either.
     stage.table = table;
     let mut check = Votes::default();

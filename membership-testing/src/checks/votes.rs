@@ -1,6 +1,6 @@
 //! P5: no silo is Dead without a cause, nor voted out without enough valid votes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::{Check, Fact, NewlyDead, active, changed, newly_dead};
@@ -23,8 +23,9 @@ use membership_core::{
 pub struct Votes {
     appeared: BTreeMap<(SiloAddress, SiloAddress), (WallTime, VirtualTime)>,
     joining: BTreeMap<SiloAddress, VirtualTime>,
-    /// The suspects about which one process asked another in its last roll call.
-    asked: BTreeMap<(ProcessId, ProcessId), (u64, BTreeSet<SiloAddress>)>,
+    /// The suspects about which one process asked another in its last roll calls. Questions that were
+    /// held up may arrive after those of a later call.
+    asked: BTreeMap<(ProcessId, ProcessId), VecDeque<(u64, BTreeSet<SiloAddress>)>>,
     /// When a consent was last delivered: caller, suspect, accuser.
     consents: BTreeMap<(SiloAddress, SiloAddress, SiloAddress), VirtualTime>,
     /// Silos that asked another one to write that they left, and whom.
@@ -32,6 +33,9 @@ pub struct Votes {
     /// Votes in the table without the consent of their accuser.
     unfounded: BTreeSet<Vote>,
 }
+
+/// How many roll calls of one process to another are remembered.
+const CALLS: usize = 8;
 
 /// A vote: suspect, accuser, time.
 type Vote = (SiloAddress, SiloAddress, WallTime);
@@ -47,16 +51,23 @@ impl Votes {
     ) {
         match body {
             Message::RollCall { call, suspects } => {
-                let asked = self.asked.entry((from, to)).or_default();
-                if asked.0 != *call {
-                    *asked = (*call, BTreeSet::new());
+                let calls = self.asked.entry((from, to)).or_default();
+                let suspects = suspects.iter().map(|(silo, _)| *silo);
+                if let Some((_, asked)) = calls.iter_mut().find(|(number, _)| number == call) {
+                    asked.extend(suspects);
+                } else {
+                    calls.push_back((*call, suspects.collect()));
+                    if calls.len() > CALLS {
+                        calls.pop_front();
+                    }
                 }
-                asked.1.extend(suspects.iter().map(|(silo, _)| *silo));
             }
             Message::RollAnswer { call, findings, .. } => {
                 let silo = |process| truth.record(process).and_then(|l| l.silo);
-                let (Some((asked, suspects)), Some(accuser), Some(caller)) =
-                    (self.asked.get(&(to, from)), silo(from), silo(to))
+                let calls = self.asked.get(&(to, from));
+                let asked = calls.and_then(|calls| calls.iter().find(|(number, _)| number == call));
+                let (Some((_, suspects)), Some(accuser), Some(caller)) =
+                    (asked, silo(from), silo(to))
                 else {
                     return;
                 };
@@ -64,7 +75,6 @@ impl Votes {
                     if let Finding::Failed {
                         consent: Some(_), ..
                     } = finding
-                        && asked == call
                         && suspects.contains(suspect)
                     {
                         self.consents.insert((caller, *suspect, accuser), truth.now);
