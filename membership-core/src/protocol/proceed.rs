@@ -227,7 +227,12 @@ impl Protocol {
             self.answerer
                 .on_call(&mut self.ctx, &self.prober, None, call, &suspects, judge);
             let own = self.answerer.take_own();
-            self.roll_call.on_own(&self.ctx, own);
+            if !own.is_empty() {
+                self.roll_call.on_own(&self.ctx, own);
+                // They may end the call: that waits for no message.
+                let now = self.ctx.mono();
+                self.ctx.set_timer_at(Timer::Check, now);
+            }
         }
     }
 
