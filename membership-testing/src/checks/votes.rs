@@ -25,7 +25,7 @@ pub struct Votes {
     joining: BTreeMap<SiloAddress, VirtualTime>,
     /// The suspects about which one process asked another in its last roll calls. Questions that were
     /// held up may arrive after those of a later call.
-    asked: BTreeMap<(ProcessId, ProcessId), VecDeque<(u64, BTreeSet<SiloAddress>)>>,
+    asked: BTreeMap<(ProcessId, ProcessId), VecDeque<Asked>>,
     /// When a consent was last delivered: caller, suspect, accuser.
     consents: BTreeMap<(SiloAddress, SiloAddress, SiloAddress), VirtualTime>,
     /// Silos that asked another one to write that they left, and whom.
@@ -33,6 +33,9 @@ pub struct Votes {
     /// Votes in the table without the consent of their accuser.
     unfounded: BTreeSet<Vote>,
 }
+
+/// A roll call, and its suspects.
+type Asked = (u64, BTreeSet<SiloAddress>);
 
 /// How many roll calls of one process to another are remembered.
 const CALLS: usize = 8;
