@@ -307,7 +307,7 @@ impl Answerer {
         }
         if let Some(silence) = prober.silence(silo)
             && silence.misses >= 2
-            && now.since(silence.failed_at) <= timeout
+            && now.since(silence.failed_at) <= lasts(ctx, timeout, silence.refused)
         {
             let since = prober
                 .replied_at(silo)
@@ -328,7 +328,7 @@ impl Answerer {
             let lasts = now.since(before) <= timeout || now.since(case.began) >= timeout / 2;
             return lasts.then(|| self.verdict(ctx, prober, silo, judge));
         };
-        if now.since(at) > timeout {
+        if now.since(at) > lasts(ctx, timeout, case.refused as usize >= case.probes) {
             // Too old: it is probed again.
             self.cases.remove(silo);
             return None;
@@ -567,6 +567,17 @@ fn reply(
         missed,
     };
     ctx.reply(link, to, answer);
+}
+
+/// For how long what was found is said again without a probe. That a machine refuses connections is
+/// decided upon after a quarter of a failure window: it must have been found again by then, which takes a
+/// round trip.
+fn lasts(ctx: &Ctx, timeout: Duration, refused: bool) -> Duration {
+    if refused {
+        timeout.min(super::roll_call::refusal(ctx) / 2)
+    } else {
+        timeout
+    }
 }
 
 fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {

@@ -56,7 +56,7 @@ impl Running {
     /// When a suspect will have been silent for long enough. What was missed before the call may have
     /// been missed while nobody reached anybody: the suspect has the time of one probe to answer the
     /// call itself.
-    fn is_silent_at(ctx: &Ctx, tally: &Tally) -> MonoTime {
+    pub(super) fn is_silent_at(ctx: &Ctx, tally: &Tally) -> MonoTime {
         let window = tally.silent_since() + ctx.failure_window();
         window.max(tally.added + ctx.probe_timeout())
     }

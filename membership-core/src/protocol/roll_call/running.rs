@@ -80,7 +80,7 @@ impl Running {
                 }
             }
         }
-        if !self.silent_added && now.since(self.began) >= self.silence() {
+        if !self.silent_added && now >= self.waits_for_silent_until() {
             self.silent_added = true;
             let silent: BTreeSet<SiloAddress> = if self.is_refuted() {
                 BTreeSet::new()
@@ -97,15 +97,15 @@ impl Running {
         }
     }
 
-    /// How long the silos that do not answer are waited for: not for long where many died, or the
+    /// Until when the silos that do not answer are waited for: not for long where many died, or the
     /// network is cut. If the calls before this one were in vain, that must be seen in more messages. Who
-    /// was asked later, because this silo asked a few first, is not taken for silent earlier than others.
-    fn silence(&self) -> Duration {
-        let longest = self.timeout * 3 / 4;
+    /// was asked later, because this silo asked a few first or the network has come back, has as much time.
+    fn waits_for_silent_until(&self) -> MonoTime {
+        let longest = self.asked_at + self.timeout * 3 / 4;
         let is_limited = self.more < self.asked.len();
         match self.all_asked {
             Some(at) if self.are_many_silent() && !is_limited => {
-                longest.min(at.since(self.began) + self.timeout / 4)
+                longest.min(at.max(self.asked_at) + self.timeout / 4)
             }
             _ => longest,
         }
@@ -275,7 +275,8 @@ impl Running {
         } else {
             at
         };
-        let next = next.max(last + self.timeout / 8).max(now);
+        // Whoever says when it last heard a suspect moves that time.
+        let next = next.min(last + self.timeout).max(now);
         self.next_round = self.asks_new.map_or(next, |soon| soon.min(next));
     }
 
@@ -298,17 +299,20 @@ impl Running {
         let tallies: Vec<_> = tallies
             .map(|(of, tally)| (of, tally, self.decides_at(ctx, of, tally, with)))
             .collect();
-        // A stale suspect needs few votes: whoever did not know is asked again.
+        // A stale suspect needs few votes, and when the window is over, all of them: whoever did not know is
+        // asked again.
         let says_nothing = |by: &SiloAddress, of: &SiloAddress, tally: &Tally, at: MonoTime| {
             tally.failed.get(by).map_or_else(
                 || {
-                    let knows_not = tally.unknown.contains(by) && !with.stale.contains(of);
+                    let matters = at <= now || with.stale.contains(of);
+                    let knows_not = tally.unknown.contains(by) && !matters;
                     !tally.reached.contains(by) && !knows_not
                 },
                 |f| now.since(f.at) >= self.timeout * 3 / 4 || (f.at < at && at <= now),
             )
         };
-        for silo in &self.here {
+        let there = self.here.union(&self.heard);
+        for silo in there.filter(|s| !about.contains(*s)) {
             let mut tallies = tallies.iter();
             if tallies.any(|(of, tally, at)| says_nothing(silo, of, tally, *at)) {
                 ctx.send_to(*silo, message.clone());
@@ -361,7 +365,7 @@ impl Running {
                 times.extend(beside.map(|at| at + self.timeout / 4));
             }
             if !self.silent_added {
-                times.push(self.began + self.timeout * 3 / 4);
+                times.push(self.waits_for_silent_until());
             }
             times.push(self.hold);
             for tally in self.suspects.values() {
@@ -387,9 +391,15 @@ impl Running {
             return;
         };
         let now = ctx.mono();
+        let silent_at = Self::is_silent_at(ctx, tally);
         // Whoever has reached it cannot fail afterwards in the same call: by that, it could put off
         // the end of the silence for ever.
         if tally.reached.contains(&by) {
+            return;
+        }
+        // Who has just stood still does not know it at this moment. That it failed to reach the suspect until
+        // the window was over stays true.
+        if finding == Finding::Unknown && tally.failed.get(&by).is_some_and(|f| f.at >= silent_at) {
             return;
         }
         tally.failed.remove(&by);
