@@ -1,8 +1,8 @@
 //! After a roll call without a majority: when to ask again. This bounds the load of a lasting fault
 //! (invariant P15).
 //!
-//! If most silos answered the call, it is repeated after a wait that doubles up to a minute. If they
-//! did not, no suspect can be voted out as long as nothing changes: then only a few of the silent
+//! If most silos answered the call, or anything else meanwhile, it is repeated after a wait that doubles
+//! up to a minute. If they did not, no suspect can be voted out as long as nothing changes: then only a few of the silent
 //! silos are probed at these times. An answer of one of them, a new view, or a suspect that has
 //! become stale makes a full call again in both cases.
 //!
@@ -46,7 +46,7 @@ pub(crate) struct Standoff {
     expired: BTreeMap<SiloAddress, Expiry>,
     /// The version of the view then.
     version: u64,
-    /// Whether more than half of those that were asked answered.
+    /// Whether more than half of those that were asked answered the call, or anything else meanwhile.
     quorum: bool,
     /// When the wait before the next call or check ends, how long it is, and when it began.
     next: Option<(MonoTime, Duration, MonoTime)>,

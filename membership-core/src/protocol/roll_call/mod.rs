@@ -336,7 +336,7 @@ impl RollCall {
         }
     }
 
-    /// A suspect answered this silo.
+    /// A silo answered this one.
     pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
         self.standoff.on_sign_of_life(silo);
         let Some(running) = &mut self.running else {
