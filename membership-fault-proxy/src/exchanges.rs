@@ -264,10 +264,10 @@ impl Exchanges {
         }
     }
 
-    /// The client asks whether the server is there: part of no exchange. The answer is none to a
-    /// request, because nothing is awaited.
-    pub fn keep_alive(&mut self, id: u64) -> Verdict {
-        self.handshake(id, Way::Requests)
+    /// A side asks whether the other is there, or says that it is: part of no exchange. The answer
+    /// to a client that asks is none to a request, because nothing is awaited.
+    pub fn keep_alive(&mut self, id: u64, way: Way) -> Verdict {
+        self.handshake(id, way)
     }
 
     /// The client has sent a request that is not forwarded yet.

@@ -24,11 +24,15 @@ const FIRST_TICKET: Duration = Duration::from_secs(1);
 const TICKET: Duration = Duration::from_millis(300);
 const NEXT_TICKET: Duration = Duration::from_millis(3);
 
-/// Whether bytes are one message by which a client asks whether the server is there, and nothing
-/// else: `OPTIONS` of Cassandra, a frame without a body.
-fn is_keep_alive(bytes: &[u8]) -> bool {
+/// Whether bytes are one message by which a side asks whether the other is there, or says that it
+/// is, and nothing else: `OPTIONS` of a client of Cassandra, a frame without a body; the `PING` of a
+/// server of NATS, two seconds after a client has connected, and that client's `PONG`.
+fn is_keep_alive(way: Way, bytes: &[u8]) -> bool {
     const OPTIONS: u8 = 5;
-    matches!(bytes, [3..=5, _, _, _, OPTIONS, 0, 0, 0, 0])
+    match way {
+        Way::Requests => matches!(bytes, [3..=5, _, _, _, OPTIONS, 0, 0, 0, 0] | b"PONG\r\n"),
+        Way::Answers => bytes == b"PING\r\n",
+    }
 }
 
 /// How a connection ends for its client.
@@ -212,8 +216,8 @@ async fn pump(
                 let exchanges = &mut state.exchanges;
                 let verdict = if is_handshake {
                     exchanges.handshake(connection.id, way)
-                } else if way == Way::Requests && is_keep_alive(bytes) {
-                    exchanges.keep_alive(connection.id)
+                } else if is_keep_alive(way, bytes) {
+                    exchanges.keep_alive(connection.id, way)
                 } else {
                     if way == Way::Requests {
                         exchanges.begins(connection.id, bytes);
@@ -266,14 +270,27 @@ async fn pump(
 #[cfg(test)]
 mod tests {
     use super::is_keep_alive;
+    use crate::fault::Way;
 
     #[test]
     fn only_a_frame_of_options_alone_keeps_alive() {
         let options = [4, 0, 0, 7, 5, 0, 0, 0, 0];
-        assert!(is_keep_alive(&options));
-        assert!(!is_keep_alive(&[options, options].concat()));
+        assert!(is_keep_alive(Way::Requests, &options));
+        assert!(!is_keep_alive(Way::Answers, &options));
+        assert!(!is_keep_alive(Way::Requests, &[options, options].concat()));
         // A query.
-        assert!(!is_keep_alive(&[4, 0, 0, 7, 7, 0, 0, 0, 0]));
-        assert!(!is_keep_alive(b"PING\r\n"));
+        assert!(!is_keep_alive(Way::Requests, &[4, 0, 0, 7, 7, 0, 0, 0, 0]));
+    }
+
+    #[test]
+    fn only_a_server_asks_with_ping_and_only_a_client_answers_with_pong() {
+        assert!(is_keep_alive(Way::Answers, b"PING\r\n"));
+        assert!(is_keep_alive(Way::Requests, b"PONG\r\n"));
+        // A client's question of Redis, and the answers of Redis and NATS.
+        assert!(!is_keep_alive(Way::Requests, b"PING\r\n"));
+        assert!(!is_keep_alive(Way::Answers, b"+PONG\r\n"));
+        assert!(!is_keep_alive(Way::Answers, b"PONG\r\n"));
+        // A request comes with it.
+        assert!(!is_keep_alive(Way::Requests, b"PONG\r\nPUB a 0\r\n\r\n"));
     }
 }

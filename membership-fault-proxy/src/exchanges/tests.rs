@@ -258,12 +258,31 @@ fn a_lost_answer_mutes_its_connection() {
 }
 
 #[test]
+fn a_server_that_asks_whether_its_client_is_there_is_no_answer() {
+    let mut f = Exchanges::default();
+    let a = f.connect(false);
+    let counter = f.count();
+    ask(&mut f, a);
+    assert_eq!(f.keep_alive(a, Way::Answers), Verdict::Pass);
+    // What the client says to it begins nothing, so the next request is counted.
+    assert_eq!(f.keep_alive(a, Way::Requests), Verdict::Pass);
+    assert!(f.under_way());
+    answer(&mut f, a);
+    assert_eq!(f.counted(counter), 1);
+    assert_eq!(f.keep_alive(a, Way::Requests), Verdict::Pass);
+    let counter = f.count();
+    ask(&mut f, a);
+    answer(&mut f, a);
+    assert_eq!(f.counted(counter), 1);
+}
+
+#[test]
 fn a_keep_alive_message_is_part_of_no_exchange() {
     let mut f = Exchanges::default();
     let a = f.connect(false);
     f.arm(0, Fault::Cut(Stage::BeforeRequest));
     f.begin_idle();
-    assert_eq!(f.keep_alive(a), Verdict::Pass);
+    assert_eq!(f.keep_alive(a, Way::Requests), Verdict::Pass);
     assert!(!f.under_way());
     answer(&mut f, a);
     assert_eq!((f.answered(), f.end_idle(), f.fired()), (0, 0, false));
