@@ -41,6 +41,8 @@ struct Case {
     refused: u32,
     /// When it ended without an answer.
     failed_at: Option<MonoTime>,
+    /// When it failed to answer before, if it is probed once more because somebody may ask again.
+    failed_before: Option<MonoTime>,
     waiting: Vec<(Caller, u64)>,
     /// Callers that were told *failed*, or *unknown* at once: a later answer of the suspect is told to
     /// them, too.
@@ -134,11 +136,16 @@ impl Answerer {
         let me = ctx.me;
         for (silo, silent_ms) in suspects.iter().take(MAX_NAMED).filter(|(s, _)| *s != me) {
             let silent = Duration::from_millis(*silent_ms);
-            let again = self.cases.get(silo).is_some_and(|c| c.failed_at.is_some());
+            let again = self.cases.get(silo).and_then(|c| c.failed_at);
             if let Some(finding) = self.at_once(ctx, prober, silo, silent, judge) {
                 findings.push((*silo, finding));
                 if matches!(finding, Finding::Failed { .. }) {
                     self.remember(ctx, prober, *silo, (caller, call));
+                    let timeout = prober.timeout(ctx, silo, judge.multiplier);
+                    let window = ctx.failure_window();
+                    if silent < window && silent + timeout >= window {
+                        self.probe_once_more(ctx, silo, timeout, caller);
+                    }
                 }
                 continue;
             }
@@ -187,9 +194,10 @@ impl Answerer {
                     began: now,
                     timeout,
                     nonces: vec![nonce],
-                    probes: if again || !judges { 1 } else { 2 },
+                    probes: if again.is_some() || !judges { 1 } else { 2 },
                     refused: 0,
                     failed_at: None,
+                    failed_before: again,
                     waiting,
                     told,
                 },
@@ -221,6 +229,34 @@ impl Answerer {
         self.arm(ctx);
     }
 
+    /// The caller will ask again when a suspect has been silent for a failure window, which is soon, and what
+    /// was found will be too old then: it is probed in the meantime.
+    fn probe_once_more(
+        &mut self,
+        ctx: &mut Ctx,
+        silo: &SiloAddress,
+        timeout: Duration,
+        caller: Caller,
+    ) {
+        let now = ctx.mono();
+        let Some(case) = self.cases.get_mut(silo) else {
+            return;
+        };
+        if case.failed_at.is_none_or(|at| now.since(at) < timeout / 4) {
+            return;
+        }
+        let silos = ctx.members.alive.len();
+        if !caller.is_none_or(|(_, by)| self.allowance.take(now, by, silos)) {
+            return;
+        }
+        let nonce = ctx.probe_nonce();
+        ctx.expense.add(now, &ctx.config);
+        ctx.send_to(*silo, Message::Probe { nonce });
+        (case.began, case.timeout) = (now, timeout);
+        (case.nonces, case.probes, case.refused) = (vec![nonce], 1, 0);
+        case.failed_before = case.failed_at.take();
+    }
+
     /// Remembers who was told *failed*: a later answer of the suspect is told to them, too. What the
     /// own probes of this silo found counts as a case that has ended.
     fn remember(&mut self, ctx: &Ctx, prober: &Prober, silo: SiloAddress, told: (Caller, u64)) {
@@ -235,6 +271,7 @@ impl Answerer {
             probes: 1,
             refused: 0,
             failed_at: Some(prober.silence(&silo).map_or(now, |s| s.failed_at)),
+            failed_before: None,
             waiting: Vec::new(),
             told: Vec::new(),
         });
@@ -270,7 +307,7 @@ impl Answerer {
         }
         if let Some(silence) = prober.silence(silo)
             && silence.misses >= 2
-            && now.since(silence.failed_at) <= timeout
+            && now.since(silence.failed_at) <= lasts(ctx, timeout, silence.refused)
         {
             let since = prober
                 .replied_at(silo)
@@ -285,8 +322,13 @@ impl Answerer {
             ));
         }
         let case = self.cases.get(silo)?;
-        let at = case.failed_at?;
-        if now.since(at) > timeout {
+        let Some(at) = case.failed_at else {
+            // It has left the probes before this one unanswered, too.
+            let before = case.failed_before?;
+            let lasts = now.since(before) <= timeout || now.since(case.began) >= timeout / 2;
+            return lasts.then(|| self.verdict(ctx, prober, silo, judge));
+        };
+        if now.since(at) > lasts(ctx, timeout, case.refused as usize >= case.probes) {
             // Too old: it is probed again.
             self.cases.remove(silo);
             return None;
@@ -525,6 +567,17 @@ fn reply(
         missed,
     };
     ctx.reply(link, to, answer);
+}
+
+/// For how long what was found is said again without a probe. That a machine refuses connections is
+/// decided upon after a quarter of a failure window: it must have been found again by then, which takes a
+/// round trip.
+fn lasts(ctx: &Ctx, timeout: Duration, refused: bool) -> Duration {
+    if refused {
+        timeout.min(super::roll_call::refusal(ctx) / 2)
+    } else {
+        timeout
+    }
 }
 
 fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {
