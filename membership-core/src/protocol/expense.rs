@@ -21,6 +21,10 @@ const ROOM: u32 = 2;
 const PER_CALL: u32 = 3;
 const PER_SUSPECT: u32 = 4;
 
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Expense {
     /// When all messages so far will be paid for.
@@ -58,6 +62,20 @@ impl Expense {
         usize::try_from(room / cost).unwrap_or(usize::MAX).max(1)
     }
 
+    /// What a call about so many suspects costs each silo that is asked.
+    fn cost(config: &Config, suspects: usize) -> Duration {
+        let messages = count(suspects)
+            .saturating_mul(PER_SUSPECT)
+            .saturating_add(PER_CALL);
+        Self::price(config).saturating_mul(messages)
+    }
+
+    /// How often each of a few callers may ask about so many suspects, whatever the level is: their calls
+    /// together cost each silo twice the quiet load.
+    pub(crate) fn shared(config: &Config, suspects: usize, callers: usize) -> Duration {
+        Self::cost(config, suspects).saturating_mul(count(callers)) / 4
+    }
+
     /// Until when the next call has to wait; in the past if it need not. It is about so many suspects
     /// and asks so many of all silos.
     pub(crate) fn free_at(
@@ -67,13 +85,8 @@ impl Expense {
         asked: usize,
         all: usize,
     ) -> MonoTime {
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let messages = count(suspects)
-            .saturating_mul(PER_SUSPECT)
-            .saturating_add(PER_CALL);
-        let cost = Self::price(config).saturating_mul(messages);
         // What it costs each silo, on average.
-        let cost = cost.saturating_mul(count(asked)) / count(all).max(1);
+        let cost = Self::cost(config, suspects).saturating_mul(count(asked)) / count(all).max(1);
         let level = MOST.saturating_sub(cost.saturating_mul(ROOM)).max(LOW);
         self.until.minus(if asked < all { level } else { LOW })
     }

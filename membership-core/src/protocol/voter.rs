@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Ctx;
 use super::prober::{Prober, Suspect};
-use super::roll_call::{RollCall, Verdict, expiry};
+use super::roll_call::{RollCall, Verdict, expiry, few_vote};
 use super::standoff::Expiry;
 use super::stuck::Joining;
 use crate::hooks::Calls;
-use crate::intent::{Action, Call, FEW, Intent};
+use crate::intent::{Action, Call, FEW, Intent, needed_after_challenge};
 use crate::{IntentId, MonoTime, SiloAddress, SiloStatus, Suspicion, SuspicionReason};
 
 #[derive(Debug, Default)]
@@ -190,7 +190,10 @@ impl Voter {
                 || self.verdicts.get(s).is_some_and(|v| recent(&v.at))
         };
         roll_call.has_suspects(ctx, all.keys().filter(|s| !done(s)).count());
-        let due = |s: &SiloAddress| !done(s) && roll_call.is_due(ctx, s, input.expiry(s));
+        let due = |s: &SiloAddress| {
+            let is_due = roll_call.is_due(ctx, s, input.expiry(s));
+            !done(s) && (is_due || (lacks_own_vote(ctx, input, s) && roll_call.is_free(ctx, s)))
+        };
         if !all.keys().any(due) {
             if !all.keys().all(done) {
                 roll_call.wake(ctx);
@@ -349,4 +352,25 @@ impl Voter {
                 .iter()
                 .any(|s| !input.is_expired(&s.silo))
     }
+}
+
+/// Whether a vote of this silo would be enough, and few others may vote. They would not consent to the vote
+/// of another one if they do not feel well, which may be so for as long as many silos are out of reach; so
+/// this silo does not wait for what their calls give. Invariant P14.
+fn lacks_own_vote(ctx: &Ctx, input: &VoterInput<'_>, suspect: &SiloAddress) -> bool {
+    if !few_vote(ctx) || ctx.members.accused.binary_search(suspect).is_err() {
+        return false;
+    }
+    let (Some(base), Some(entry)) = (&ctx.base, ctx.confirmed_entry(suspect)) else {
+        return false;
+    };
+    let needed = needed_after_challenge(base.snapshot(), input.stale, input.challenged) as usize;
+    let fresh = |by: &SiloAddress| {
+        let mut votes = entry.suspicions.iter();
+        // A challenge says that there is no majority.
+        let counts = |v: &Suspicion| v.reason != SuspicionReason::Challenge;
+        votes.any(|v| v.accuser == *by && counts(v) && ctx.is_fresh(*suspect, v))
+    };
+    let others = ctx.members.active.iter().filter(|s| **s != ctx.me);
+    !fresh(&ctx.me) && others.filter(|s| fresh(s)).count() + 1 >= needed
 }

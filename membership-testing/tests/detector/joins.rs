@@ -108,3 +108,41 @@ fn a_joining_silo_recovers(seed: u64, time: u64) -> Outcome {
 fn a_joining_silo_that_was_not_well_is_asked_again() {
     for_each(&[40, 70], 0..10, a_joining_silo_recovers);
 }
+
+/// Three silos are Active and many join, when the network splits: one of the three goes with the smaller
+/// part, and keeps all of the larger one from joining. Neither of the other two feels well, so that neither
+/// consents to a vote of the other.
+fn one_of_three_is_away(seed: u64, joins: usize) -> Outcome {
+    let mut stage = Stage::set(seed, 3)?;
+    let mut larger = stage.silos.clone();
+    let away = larger.remove(stage.cluster.rng().below(3));
+    let joiners = stage.cluster.start(joins);
+    let mut smaller = joiners[..joins / 2].to_vec();
+    smaller.push(away);
+    larger.extend(&joiners[joins / 2..]);
+    // At first no part has a majority, so that each waits with its next call.
+    let mut parts = vec![smaller.clone(), Vec::new(), Vec::new()];
+    for (at, silo) in larger.iter().enumerate() {
+        parts[1 + at % 2].push(*silo);
+    }
+    stage.cluster.partition(&parts);
+    let time = stage.cluster.rng().between(S(5), S(100));
+    stage.cluster.run_for(time)?;
+    stage.cluster.heal();
+    stage.cluster.partition(&[larger.clone(), smaller]);
+    let from = stage.cluster.now();
+    stage.cluster.run_until(S(120), |c| {
+        c.row(away).is_none_or(|e| e.status == SiloStatus::Dead)
+    })?;
+    let took = stage.cluster.now() - from;
+    println!("seed {seed}: {joins} join: after {took:.1?}");
+    stage.cluster.run_for(S(60))?;
+    let all = stage.silos.iter();
+    let others: Vec<ProcessId> = all.filter(|s| **s != away).copied().collect();
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn whoever_is_needed_votes_where_many_join() {
+    for_each(&[4, 16, 17, 18], 0..25, one_of_three_is_away);
+}

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use super::answerer::Own;
 use super::context::Ctx;
+use super::expense::Expense;
 use super::message::{Finding, MAX_NAMED, Message};
 use super::observation::{Observation, RollCallResult};
 use super::rings::{self, Rings};
@@ -127,8 +128,14 @@ impl RollCall {
     /// The time between the beginnings of two calls: it doubles with each one that gives no majority.
     fn gap(&self, ctx: &Ctx) -> Duration {
         let times = 2u32.saturating_pow(self.fruitless) - 1;
-        let grown = ctx.failure_window().saturating_mul(times);
-        (least_time(ctx) * 2).max(grown.min(LONGEST_GAP))
+        let window = ctx.failure_window();
+        let longest = if few_vote(ctx) {
+            LONGEST_GAP.min(window * 4)
+        } else {
+            LONGEST_GAP
+        };
+        let grown = window.saturating_mul(times).min(longest);
+        (least_time(ctx) * 2).max(grown)
     }
 
     /// When the next call may begin.
@@ -141,9 +148,14 @@ impl RollCall {
             next
         } else {
             let all = ctx.members.active.len();
-            let free = ctx
+            let mut free = ctx
                 .expense
                 .free_at(&ctx.config, self.size, all.min(SAMPLE), all);
+            if few_vote(ctx) {
+                // A silo that only one of these can end may keep all others from joining. P14
+                let began = self.began.unwrap_or(MonoTime::ZERO);
+                free = free.min(began + Expense::shared(&ctx.config, self.size, all));
+            }
             next.max(free + self.held.spread())
         }
     }
@@ -522,6 +534,12 @@ impl RollCall {
         }
         verdicts
     }
+}
+
+/// Whether so few may vote that each of them may be needed for a death. The calls of so few cost little.
+pub(crate) fn few_vote(ctx: &Ctx) -> bool {
+    let needed = ctx.settings().num_votes_for_death_declaration as usize;
+    ctx.members.active.len() <= needed.saturating_mul(2).saturating_add(1)
 }
 
 /// The Active silos that probe a silo.
