@@ -21,6 +21,8 @@ use super::prober::Prober;
 use super::timers::Timer;
 use crate::{MonoTime, SiloAddress, SiloStatus};
 
+/// Of more silos, no single word decides.
+const MANY: usize = 16;
 /// Maximum number of suspects that this silo probes for calls at a time; others are *unknown*.
 const MAX_CASES: usize = 1_024;
 /// Maximum number of first answers that wait for what is found within a moment.
@@ -143,8 +145,13 @@ impl Answerer {
                     self.remember(ctx, prober, *silo, (caller, call));
                     let timeout = prober.timeout(ctx, silo, judge.multiplier);
                     let window = ctx.failure_window();
-                    if silent < window && silent + timeout >= window {
-                        self.probe_once_more(ctx, silo, timeout, caller);
+                    // Where many answer, no single word decides.
+                    let soon = silent < window && silent + timeout * 3 / 2 >= window;
+                    if soon && !are_many(ctx) {
+                        self.probe_once_more(ctx, silo, (timeout, timeout / 4), caller);
+                    } else if silent >= window + timeout * 2 {
+                        let old = timeout * 3 / 4;
+                        self.probe_once_more(ctx, silo, (timeout, old), caller);
                     }
                 }
                 continue;
@@ -235,14 +242,14 @@ impl Answerer {
         &mut self,
         ctx: &mut Ctx,
         silo: &SiloAddress,
-        timeout: Duration,
+        (timeout, old): (Duration, Duration),
         caller: Caller,
     ) {
         let now = ctx.mono();
         let Some(case) = self.cases.get_mut(silo) else {
             return;
         };
-        if case.failed_at.is_none_or(|at| now.since(at) < timeout / 4) {
+        if case.failed_at.is_none_or(|at| now.since(at) < old) {
             return;
         }
         let silos = ctx.members.alive.len();
@@ -307,7 +314,7 @@ impl Answerer {
         }
         if let Some(silence) = prober.silence(silo)
             && silence.misses >= 2
-            && now.since(silence.failed_at) <= lasts(ctx, timeout, silence.refused)
+            && now.since(silence.failed_at) <= lasts(ctx, timeout, silent, silence.refused)
         {
             let since = prober
                 .replied_at(silo)
@@ -325,10 +332,12 @@ impl Answerer {
         let Some(at) = case.failed_at else {
             // It has left the probes before this one unanswered, too.
             let before = case.failed_before?;
-            let lasts = now.since(before) <= timeout || now.since(case.began) >= timeout / 2;
-            return lasts.then(|| self.verdict(ctx, prober, silo, judge));
+            let lasts = lasts(ctx, timeout, silent, false);
+            let counts = now.since(before) <= lasts || now.since(case.began) >= timeout / 2;
+            return counts.then(|| self.verdict(ctx, prober, silo, judge));
         };
-        if now.since(at) > lasts(ctx, timeout, case.refused as usize >= case.probes) {
+        let refused = case.refused as usize >= case.probes;
+        if now.since(at) > lasts(ctx, timeout, silent, refused) {
             // Too old: it is probed again.
             self.cases.remove(silo);
             return None;
@@ -569,14 +578,23 @@ fn reply(
     ctx.reply(link, to, answer);
 }
 
+/// Whether so many silos say what they know of a suspect that nothing depends on when each probed it last: it
+/// tells all of them when it is back, and not all of that is lost.
+fn are_many(ctx: &Ctx) -> bool {
+    ctx.members.alive.len() > MANY
+}
+
 /// For how long what was found is said again without a probe. That a machine refuses connections is
 /// decided upon after a quarter of a failure window: it must have been found again by then, which takes a
 /// round trip.
-fn lasts(ctx: &Ctx, timeout: Duration, refused: bool) -> Duration {
+fn lasts(ctx: &Ctx, timeout: Duration, silent: Duration, refused: bool) -> Duration {
     if refused {
         timeout.min(super::roll_call::refusal(ctx) / 2)
     } else {
-        timeout
+        // One that has been silent for longer was asked about before, and is probed meanwhile.
+        let window = ctx.failure_window();
+        let long = silent >= window + timeout * 2 || (silent >= window && are_many(ctx));
+        timeout * if long { 2 } else { 1 }
     }
 }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::message::{MAX_NAMED, Message};
+use super::roll_call::{few_vote, longest_gap};
 use super::timers::Timer;
 use crate::{MonoTime, SiloAddress};
 
@@ -175,7 +176,7 @@ impl Standoff {
         let again =
             self.version == ctx.base_version() && kept.keys().any(|s| self.silent.contains_key(s));
         let wait = match self.next {
-            Some((_, wait, _)) if again && !self.broken => (wait * 2).min(LONGEST),
+            Some((_, wait, _)) if again && !self.broken => (wait * 2).min(longest(ctx)),
             _ => ctx.failure_window().min(LONGEST),
         };
         self.broken = false;
@@ -297,5 +298,14 @@ impl Standoff {
     pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
         self.broken |= self.silent.remove(silo).is_some();
         self.told.remove(silo);
+    }
+}
+
+/// The longest wait before the next call: a shorter one where few vote, as between their calls.
+fn longest(ctx: &Ctx) -> Duration {
+    if few_vote(ctx) {
+        LONGEST.min(longest_gap(ctx))
+    } else {
+        LONGEST
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::machine::Protocol;
 use super::rings::{self, Rings, Share};
+use super::roll_call::few_vote;
 use crate::SiloAddress;
 
 /// Up to so many silos with fresh votes against them are probed by everybody. Where there are more, as
@@ -39,7 +40,9 @@ impl Protocol {
             );
             targets.extend(self.successors.silos());
             let active = &ctx.members.active;
-            if ctx.variant.scribe && ctx.members.joining.len() > active.len() {
+            // Where few vote, one that none of the others probes would be missed by nobody who may vote. P14
+            let most_join = ctx.variant.scribe && ctx.members.joining.len() > active.len();
+            if most_join || few_vote(ctx) {
                 // Most of the ring successors do not vote, and an Active silo that is gone holds all
                 // Joining ones up.
                 if active.len() <= MAX_WATCHED {

@@ -146,3 +146,34 @@ fn one_of_three_is_away(seed: u64, joins: usize) -> Outcome {
 fn whoever_is_needed_votes_where_many_join() {
     for_each(&[4, 16, 17, 18], 0..25, one_of_three_is_away);
 }
+
+/// One of a few Active silos is out of everybody's reach, or its machine crashes, when many join: those of
+/// the few that are left find out soon, although each silo probes ten others only.
+fn one_of_few_is_away(seed: u64, (silos, joins, crashes): (usize, usize, bool)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let offset = stage.cluster.rng().between(S(0), S(10));
+    stage.cluster.run_for(offset)?;
+    let away = stage.draw(1)[0];
+    if crashes {
+        stage.cluster.crash_machine(away);
+    } else {
+        stage.cluster.partition(&[vec![away]]);
+    }
+    let from = stage.cluster.now();
+    let joiners = stage.cluster.start(joins);
+    let active = |c: &Cluster| joiners.iter().all(|id| is(c, *id, SiloStatus::Active));
+    let joined = stage.cluster.run_until(S(400), active)?;
+    let took = stage.cluster.now() - from;
+    println!("seed {seed}: {silos} {joins} {crashes}: joined: {joined}, after {took:.1?}");
+    require!(joined && took <= S(15), "the last one needed {took:.1?}");
+    let all = stage.silos.iter();
+    let others: Vec<ProcessId> = all.filter(|s| **s != away).copied().collect();
+    stage.ends_well_for(&others)
+}
+
+#[test]
+fn one_of_few_that_is_away_keeps_nobody_out() {
+    let cases = [(2, 12), (3, 12), (3, 20), (4, 20), (5, 20)];
+    let both = cases.map(|(silos, joins)| [(silos, joins, false), (silos, joins, true)]);
+    for_each(both.as_flattened(), 0..15, one_of_few_is_away);
+}

@@ -48,7 +48,13 @@ impl Running {
         tally: &'a Tally,
         at: MonoTime,
     ) -> impl Iterator<Item = (&'a SiloAddress, &'a Failing)> {
-        let since = at.max(ctx.mono().minus(self.timeout * 2));
+        let recently = ctx.mono().minus(self.timeout * 2);
+        // Where heartbeats are rare, many answer, and a call that is in vain costs minutes.
+        let since = if ctx.has_pulse() {
+            recently
+        } else {
+            at.max(recently)
+        };
         let failed = tally.failed.iter();
         failed.filter(move |(silo, f)| f.at >= since || **silo == ctx.me)
     }

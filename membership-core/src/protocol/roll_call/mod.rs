@@ -128,14 +128,8 @@ impl RollCall {
     /// The time between the beginnings of two calls: it doubles with each one that gives no majority.
     fn gap(&self, ctx: &Ctx) -> Duration {
         let times = 2u32.saturating_pow(self.fruitless) - 1;
-        let window = ctx.failure_window();
-        let longest = if few_vote(ctx) {
-            LONGEST_GAP.min(window * 4)
-        } else {
-            LONGEST_GAP
-        };
-        let grown = window.saturating_mul(times).min(longest);
-        (least_time(ctx) * 2).max(grown)
+        let grown = ctx.failure_window().saturating_mul(times);
+        (least_time(ctx) * 2).max(grown.min(longest_gap(ctx)))
     }
 
     /// When the next call may begin.
@@ -399,16 +393,16 @@ impl RollCall {
             });
             running.ask_silent(ctx, with);
         }
-        let (mut open, mut about, mut decides) = (false, BTreeSet::new(), None);
+        let (mut open, mut about, mut decides) = (false, BTreeSet::new(), Vec::new());
         for (silo, tally) in &running.suspects {
             let judgement = running.judge(ctx, silo, tally, with);
             open |= matches!(judgement, Judgement::Open);
             if !matches!(judgement, Judgement::Kept) {
                 about.insert(*silo);
-                decides = decides.max(Some(running.decides_at(ctx, silo, tally, with)));
+                decides.push(running.decides_at(ctx, silo, tally, with));
             }
         }
-        running.ask_when(now, decides);
+        running.ask_when(now, &decides);
         let mut limit = longest_time(ctx, running.timeout);
         if running.is_put_off() {
             limit += ctx.failure_window();
@@ -540,6 +534,15 @@ impl RollCall {
 pub(crate) fn few_vote(ctx: &Ctx) -> bool {
     let needed = ctx.settings().num_votes_for_death_declaration as usize;
     ctx.members.active.len() <= needed.saturating_mul(2).saturating_add(1)
+}
+
+/// The longest time between two calls of a silo.
+pub(crate) fn longest_gap(ctx: &Ctx) -> Duration {
+    if few_vote(ctx) {
+        LONGEST_GAP.min(ctx.failure_window() * 4)
+    } else {
+        LONGEST_GAP
+    }
 }
 
 /// The Active silos that probe a silo.

@@ -260,13 +260,14 @@ impl Running {
     }
 
     /// Finds the time of the next round. Everybody is asked at the moment at which the last suspect may be
-    /// lost, and soon again whoever says nothing then. A question before that makes all probe the suspects
-    /// in the meantime.
-    pub(super) fn ask_when(&mut self, now: MonoTime, decides: Option<MonoTime>) {
-        let Some(at) = decides else {
+    /// lost, and soon again whoever says nothing then. A question before the first may be makes all probe the
+    /// suspects in the meantime.
+    pub(super) fn ask_when(&mut self, now: MonoTime, decides: &[MonoTime]) {
+        let (Some(first), Some(at)) = (decides.iter().min(), decides.iter().max()) else {
             return;
         };
-        let (last, before) = (self.last_round, at.minus(self.timeout * 3 / 4));
+        let (last, before) = (self.last_round, first.minus(self.timeout * 3 / 4));
+        let at = *at;
         let next = if last >= at {
             let soon = last.since(at) < self.timeout / 2;
             last + self.timeout / if soon { 4 } else { 1 }
@@ -402,7 +403,7 @@ impl Running {
         if finding == Finding::Unknown && tally.failed.get(&by).is_some_and(|f| f.at >= silent_at) {
             return;
         }
-        tally.failed.remove(&by);
+        let before = tally.failed.remove(&by);
         tally.unknown.remove(&by);
         match finding {
             Finding::Reached => {
@@ -423,14 +424,16 @@ impl Running {
                 refused,
                 consent,
             } => {
-                let before = |ms| now.minus(Duration::from_millis(ms));
+                let ago = |ms| now.minus(Duration::from_millis(ms));
+                // It may not feel well because the suspect, which is gone, no longer probes it.
+                let consent = consent.or(before.and_then(|f| f.consent));
                 // What a silo says first counts: had it heard the suspect since, it would have
                 // reached it. A question takes no longer than a timeout.
                 let (since, heard) = *tally.first.entry(by).or_insert_with(|| {
-                    let heard = heard_ms.map(before);
+                    let heard = heard_ms.map(ago);
                     let latest = tally.added + self.timeout;
                     let heard = heard.map(|at| if by == ctx.me { at } else { at.min(latest) });
-                    (before(silent_ms), heard)
+                    (ago(silent_ms), heard)
                 });
                 tally.heard = tally.heard.max(heard);
                 tally.failed.insert(

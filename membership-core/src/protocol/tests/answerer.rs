@@ -282,7 +282,7 @@ fn a_suspect_is_probed_once_more_before_somebody_asks_again() {
     a.failure();
     a.run(ms(1_000));
     // Nothing is decided soon.
-    for silent_ms in [2_999, 4_500] {
+    for silent_ms in [2_249, 4_500] {
         a.ask(other(), 9, vec![(silo(3), silent_ms)]);
         assert_eq!(a.sent().0.len(), 0, "{silent_ms}");
     }
@@ -309,6 +309,35 @@ fn a_suspect_is_probed_once_more_before_somebody_asks_again() {
     a.run(ms(100));
     let told: BTreeSet<u64> = a.sent().1.iter().map(|(call, ..)| *call).collect();
     assert_eq!(told, [8, 9, 10, 11, 12].into());
+}
+
+#[test]
+fn where_many_answer_none_probes_once_more() {
+    let mut a = Answering::new();
+    let mut rows = actives(1..=5);
+    rows.push(entry(silo(6), SiloStatus::Dead));
+    rows.extend(actives(7..=18));
+    believe(&mut a.ctx, snapshot(6, rows));
+    a.call(8, [3]);
+    a.run(ms(1_500));
+    a.failure();
+    a.run(ms(2_900));
+    // Nothing is decided yet, and what was found is old.
+    a.ask(other(), 9, vec![(silo(3), 4_499)]);
+    assert_eq!(a.sent().0.len(), 1);
+    a.run(ms(1_500));
+    a.failure();
+    a.run(ms(1_000));
+    a.ask(other(), 10, vec![(silo(3), 4_000)]);
+    a.run(ms(1_999));
+    a.ask(other(), 11, vec![(silo(3), 4_500)]);
+    let (probes, answers) = a.sent();
+    assert_eq!((probes.len(), answers.len()), (0, 2));
+    let failed = |answer: &Answer| matches!(answer.1[..], [(_, Finding::Failed { .. })]);
+    assert!(answers.iter().all(failed), "{answers:?}");
+    a.run(ms(2));
+    a.ask(other(), 12, vec![(silo(3), 4_500)]);
+    assert_eq!(a.sent().0.len(), 1, "older than two timeouts");
 }
 
 #[test]

@@ -31,6 +31,24 @@ fn active_silos_watch_each_other_while_most_silos_join() {
     }
 }
 
+/// One that keeps all others out is missed by those who may vote, also without scribe.
+#[test]
+fn where_few_vote_each_probes_all_that_are_active() {
+    for few in [2, 5] {
+        let mut rows = actives(1..=few);
+        rows.extend((few + 1..90).map(|n| entry(silo(n), SiloStatus::Joining)));
+        let mut protocol = Protocol::new(setup());
+        (protocol.ctx.now, protocol.ctx.me) = (ctx().now, silo(1));
+        protocol.ctx.status = SiloStatus::Active;
+        believe(&mut protocol.ctx, snapshot(5, rows));
+        protocol.retarget();
+        assert!(
+            (2..=few).all(|n| protocol.aimed_at.0.contains(&silo(n))),
+            "{few}"
+        );
+    }
+}
+
 /// Everybody probes a few accused silos; of many, as after a network that was down, each has its share.
 #[test]
 fn many_accused_silos_are_shared() {

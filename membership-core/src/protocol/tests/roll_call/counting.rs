@@ -101,6 +101,36 @@ fn a_silo_that_does_not_consent_counts_but_its_vote_is_not_written() {
 }
 
 #[test]
+fn whoever_consented_once_does_so_to_the_end_of_the_call() {
+    let mut c = Calling::new(5).crash([5]);
+    c.start([5]);
+    c.deliver();
+    c.poll();
+    c.go_on_for(ms(1_000));
+    // Only the suspect probed it, so it does not feel well any more.
+    let Finding::Failed {
+        silent_ms,
+        heard_ms,
+        refused,
+        ..
+    } = failed_for(secs(9))
+    else {
+        panic!()
+    };
+    let consent = None;
+    let unwell = Finding::Failed {
+        silent_ms,
+        heard_ms,
+        refused,
+        consent,
+    };
+    c.said.insert((silo(2), silo(5)), unwell);
+    let verdict = c.end().remove(0);
+    let accusers: Vec<_> = verdict.votes.iter().map(|v| v.accuser).collect();
+    assert_eq!(accusers, [1, 2, 3, 4].map(silo));
+}
+
+#[test]
 fn the_half_with_the_leader_is_a_majority() {
     // Silo 1, which calls, became Active first.
     let mut c = Calling::new(4).split([1, 2], &[3, 4]);
