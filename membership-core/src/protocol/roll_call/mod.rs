@@ -3,8 +3,7 @@
 //!
 //! A suspect may be voted out only if more than half of all Active silos that are not stale have
 //! just failed to reach it (of exactly half, with more than two Active: the half with the leader),
-//! and only a failure window after the first messages of two of them that it has left unanswered since:
-//! what they said before that does not count, so everybody is asked once more when it is over.
+//! and only a failure window after the first messages of two of them that it has left unanswered since.
 //! Silos that do not answer the call, and silos that an answering one has missed itself, become
 //! suspects of the same call, so that silos that died together leave together. A call without a
 //! majority is not repeated as long as nothing changes; see `standoff`.
@@ -263,12 +262,8 @@ impl RollCall {
             call,
             began: now,
             timeout: with.timeout,
-            last_round: now,
             next_round: now,
-            asks_new: None,
             few,
-            unasked: asked.clone(),
-            all_asked: None,
             asked,
             sampled,
             here: BTreeSet::new(),
@@ -393,16 +388,14 @@ impl RollCall {
             });
             running.ask_silent(ctx, with);
         }
-        let (mut open, mut about, mut decides) = (false, BTreeSet::new(), Vec::new());
+        let (mut open, mut about) = (false, BTreeSet::new());
         for (silo, tally) in &running.suspects {
             let judgement = running.judge(ctx, silo, tally, with);
             open |= matches!(judgement, Judgement::Open);
             if !matches!(judgement, Judgement::Kept) {
                 about.insert(*silo);
-                decides.push(running.decides_at(ctx, silo, tally, with));
             }
         }
-        running.ask_when(now, &decides);
         let mut limit = longest_time(ctx, running.timeout);
         if running.is_put_off() {
             limit += ctx.failure_window();
@@ -412,7 +405,7 @@ impl RollCall {
         let few = elapsed < least_time(ctx) && !running.suspects.is_empty();
         if ((open || !running.named.is_empty()) && elapsed < limit) || few {
             let due = now >= running.next_round;
-            let asked = due.then(|| (running.call, running.ask_further(ctx, &about, with)));
+            let asked = due.then(|| (running.call, running.ask_further(ctx, &about, with.stale)));
             ctx.set_timer_at(Timer::Check, running.next_wakeup(ctx));
             return (Vec::new(), asked);
         }
@@ -445,12 +438,12 @@ impl RollCall {
         }
         for (silo, tally) in &running.suspects {
             let judgement = running.judge(ctx, silo, tally, with);
-            if !matches!(judgement, Judgement::Lost(_)) {
+            if !matches!(judgement, Judgement::Lost) {
                 let counted = running.reached_by_others(ctx, silo, tally);
                 self.kept.push((*silo, counted));
             }
             match judgement {
-                Judgement::Lost(_) | Judgement::Open | Judgement::Kept if joins => {
+                Judgement::Lost | Judgement::Open | Judgement::Kept if joins => {
                     kept.insert(*silo, tally.asked);
                     if lost && active(silo) {
                         self.outnumbered = true;
@@ -460,10 +453,10 @@ impl RollCall {
                         }
                     }
                 }
-                Judgement::Lost(since) => {
+                Judgement::Lost => {
                     // Its challenge counts until the vote is written.
                     self.outnumbered |= !with.majority(ctx, silo, with_me(), true, sample);
-                    verdicts.push(running.verdict(ctx, *silo, tally, (with, since)));
+                    verdicts.push(running.verdict(ctx, *silo, tally, with));
                 }
                 Judgement::Open | Judgement::Kept => {
                     kept.insert(*silo, tally.asked);
@@ -533,7 +526,7 @@ impl RollCall {
 /// Whether so few may vote that each of them may be needed for a death. The calls of so few cost little.
 pub(crate) fn few_vote(ctx: &Ctx) -> bool {
     let needed = ctx.settings().num_votes_for_death_declaration as usize;
-    ctx.members.active.len() <= needed.saturating_mul(2).saturating_add(1)
+    ctx.members.active.len() <= needed.saturating_mul(4)
 }
 
 /// The longest time between two calls of a silo.
@@ -569,10 +562,9 @@ fn longest_hold(ctx: &mut Ctx) -> Duration {
     LONGEST_GAP * 2 + ctx.jitter(spread)
 }
 
-/// The longest time that a call takes: whoever becomes a suspect of it soon must have been silent for long
-/// enough, and others that are not well may take two timeouts to say so.
+/// The longest time that a call takes.
 fn longest_time(ctx: &Ctx, timeout: Duration) -> Duration {
-    ctx.failure_window() + timeout * 3
+    ctx.failure_window() + timeout * 2
 }
 
 /// The shortest time that a call takes.

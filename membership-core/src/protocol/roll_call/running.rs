@@ -23,18 +23,11 @@ pub(super) struct Running {
     pub(super) call: u64,
     pub(super) began: MonoTime,
     pub(super) timeout: Duration,
-    pub(super) last_round: MonoTime,
     pub(super) next_round: MonoTime,
-    /// When everybody is asked about suspects that the call has taken on.
-    pub(super) asks_new: Option<MonoTime>,
     /// Joining silos were asked as well, because few are Active.
     pub(super) few: bool,
     /// Everybody who is asked, the suspects included.
     pub(super) asked: BTreeSet<SiloAddress>,
-    /// Those of them to whom no question was sent yet: while this silo hears nobody, it asks a few.
-    pub(super) unasked: BTreeSet<SiloAddress>,
-    /// Since when there are none.
-    pub(super) all_asked: Option<MonoTime>,
     pub(super) sampled: bool,
     /// Who has answered the call.
     pub(super) here: BTreeSet<SiloAddress>,
@@ -80,7 +73,7 @@ impl Running {
                 }
             }
         }
-        if !self.silent_added && now >= self.waits_for_silent_until() {
+        if !self.silent_added && now.since(self.began) >= self.silence() {
             self.silent_added = true;
             let silent: BTreeSet<SiloAddress> = if self.is_refuted() {
                 BTreeSet::new()
@@ -97,17 +90,14 @@ impl Running {
         }
     }
 
-    /// Until when the silos that do not answer are waited for: not for long where many died, or the
-    /// network is cut. If the calls before this one were in vain, that must be seen in more messages. Who
-    /// was asked later, because this silo asked a few first or the network has come back, has as much time.
-    fn waits_for_silent_until(&self) -> MonoTime {
-        let longest = self.asked_at + self.timeout * 3 / 4;
+    /// How long the silos that do not answer are waited for: not for long where many died, or the
+    /// network is cut. If the calls before this one were in vain, that must be seen in more messages.
+    fn silence(&self) -> Duration {
         let is_limited = self.more < self.asked.len();
-        match self.all_asked {
-            Some(at) if self.are_many_silent() && !is_limited => {
-                longest.min(at.max(self.asked_at) + self.timeout / 4)
-            }
-            _ => longest,
+        if self.are_many_silent() && !is_limited {
+            self.timeout / 4
+        } else {
+            self.timeout * 3 / 4
         }
     }
 
@@ -192,18 +182,17 @@ impl Running {
         }
         self.asked_again += 1;
         let message = self.question(self.name(ctx.mono(), |_| true));
-        let silent: Vec<SiloAddress> = self.asked.difference(&self.here).copied().collect();
+        let silent = self.asked.difference(&self.here).copied().collect();
         // Where hardly anybody answers, hardly anybody is there.
         let most = FEW.max(self.here.len() * ANSWERS);
         let few = (most < self.asked.len()).then_some(most);
-        self.send(ctx, &message, silent, few, with);
+        Self::send(ctx, &message, silent, few, with);
     }
 
     /// Sends to all of these, or to so many of them, those first that write heartbeats. While this silo
     /// hears nobody, a few are enough to find out whether that is still so; as soon as some have
     /// answered, more are asked.
     fn send(
-        &mut self,
         ctx: &mut Ctx,
         message: &Arc<Message>,
         mut to: Vec<SiloAddress>,
@@ -214,11 +203,7 @@ impl Running {
             draw_first(ctx, &mut to, most, |silo| !with.is_expired(silo));
         }
         for silo in to {
-            self.unasked.remove(&silo);
             ctx.send_to(silo, message.clone());
-        }
-        if self.unasked.is_empty() {
-            self.all_asked.get_or_insert(ctx.mono());
         }
     }
 
@@ -238,9 +223,7 @@ impl Running {
             let tally = place.insert(Tally::new(now, since));
             tally.asked = asked.unwrap_or(now);
             // Others may name more of them within a moment.
-            let soon = now + self.timeout / 16;
-            self.next_round = self.next_round.min(soon);
-            self.asks_new.get_or_insert(soon);
+            self.next_round = self.next_round.min(now + self.timeout / 16);
         }
     }
 
@@ -249,36 +232,9 @@ impl Running {
         let named = self.name(ctx.mono(), |_| true);
         let message = self.question(named.clone());
         let asked = self.asked.iter().copied().collect();
-        self.send(ctx, &message, asked, with.quiet.then_some(FEW), with);
-        self.round(ctx.mono());
+        Self::send(ctx, &message, asked, with.quiet.then_some(FEW), with);
+        self.next_round = ctx.mono() + self.timeout;
         named
-    }
-
-    fn round(&mut self, now: MonoTime) {
-        (self.last_round, self.asks_new) = (now, None);
-        self.next_round = now + self.timeout;
-    }
-
-    /// Finds the time of the next round. Everybody is asked at the moment at which the last suspect may be
-    /// lost, and soon again whoever says nothing then. A question before the first may be makes all probe the
-    /// suspects in the meantime.
-    pub(super) fn ask_when(&mut self, now: MonoTime, decides: &[MonoTime]) {
-        let (Some(first), Some(at)) = (decides.iter().min(), decides.iter().max()) else {
-            return;
-        };
-        let (last, before) = (self.last_round, first.minus(self.timeout * 3 / 4));
-        let at = *at;
-        let next = if last >= at {
-            let soon = last.since(at) < self.timeout / 2;
-            last + self.timeout / if soon { 4 } else { 1 }
-        } else if before >= last + self.timeout / 2 {
-            before
-        } else {
-            at
-        };
-        // Whoever says when it last heard a suspect moves that time.
-        let next = next.min(last + self.timeout).max(now);
-        self.next_round = self.asks_new.map_or(next, |soon| soon.min(next));
     }
 
     /// Asks about these suspects whoever answers and has said nothing of one of them for a while;
@@ -287,35 +243,28 @@ impl Running {
         &mut self,
         ctx: &mut Ctx,
         about: &BTreeSet<SiloAddress>,
-        with: &Electorate<'_>,
+        stale: &BTreeSet<SiloAddress>,
     ) -> Vec<(SiloAddress, u64)> {
         let now = ctx.mono();
-        self.round(now);
+        self.next_round = now + self.timeout;
         let named = self.name(now, |silo| about.contains(silo));
         if named.is_empty() {
             return named;
         }
         let message = self.question(named.clone());
-        let tallies = about.iter().filter_map(|s| self.suspects.get_key_value(s));
-        let tallies: Vec<_> = tallies
-            .map(|(of, tally)| (of, tally, self.decides_at(ctx, of, tally, with)))
-            .collect();
-        // A stale suspect needs few votes, and when the window is over, all of them: whoever did not know is
-        // asked again.
-        let says_nothing = |by: &SiloAddress, of: &SiloAddress, tally: &Tally, at: MonoTime| {
+        // A stale suspect needs few votes: whoever did not know is asked again.
+        let says_nothing = |by: &SiloAddress, (of, tally): (&SiloAddress, &Tally)| {
             tally.failed.get(by).map_or_else(
                 || {
-                    let matters = at <= now || with.stale.contains(of);
-                    let knows_not = tally.unknown.contains(by) && !matters;
+                    let knows_not = tally.unknown.contains(by) && !stale.contains(of);
                     !tally.reached.contains(by) && !knows_not
                 },
-                |f| now.since(f.at) >= self.timeout * 3 / 4 || (f.at < at && at <= now),
+                |failing| now.since(failing.at) >= self.timeout * 3 / 4,
             )
         };
-        let there = self.here.union(&self.heard);
-        for silo in there.filter(|s| !about.contains(*s)) {
-            let mut tallies = tallies.iter();
-            if tallies.any(|(of, tally, at)| says_nothing(silo, of, tally, *at)) {
+        for silo in &self.here {
+            let tallies = about.iter().filter_map(|s| self.suspects.get_key_value(s));
+            if tallies.into_iter().any(|tally| says_nothing(silo, tally)) {
                 ctx.send_to(*silo, message.clone());
             }
         }
@@ -366,7 +315,7 @@ impl Running {
                 times.extend(beside.map(|at| at + self.timeout / 4));
             }
             if !self.silent_added {
-                times.push(self.waits_for_silent_until());
+                times.push(self.began + self.timeout * 3 / 4);
             }
             times.push(self.hold);
             for tally in self.suspects.values() {
@@ -392,15 +341,9 @@ impl Running {
             return;
         };
         let now = ctx.mono();
-        let silent_at = Self::is_silent_at(ctx, tally);
         // Whoever has reached it cannot fail afterwards in the same call: by that, it could put off
         // the end of the silence for ever.
         if tally.reached.contains(&by) {
-            return;
-        }
-        // Who has just stood still does not know it at this moment. That it failed to reach the suspect until
-        // the window was over stays true.
-        if finding == Finding::Unknown && tally.failed.get(&by).is_some_and(|f| f.at >= silent_at) {
             return;
         }
         let before = tally.failed.remove(&by);

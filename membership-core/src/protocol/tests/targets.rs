@@ -7,8 +7,8 @@ use crate::hooks::ProtocolVariant;
 
 #[test]
 fn active_silos_watch_each_other_while_most_silos_join() {
-    let mut rows = actives(1..=6);
-    rows.extend((7..90).map(|n| entry(silo(n), SiloStatus::Joining)));
+    let mut rows = actives(1..=9);
+    rows.extend((10..90).map(|n| entry(silo(n), SiloStatus::Joining)));
     let table = snapshot(5, rows);
     for scribe in [true, false] {
         let variant = ProtocolVariant {
@@ -21,20 +21,20 @@ fn active_silos_watch_each_other_while_most_silos_join() {
         believe(&mut protocol.ctx, table.clone());
         protocol.retarget();
         let watched = |n: u8| protocol.aimed_at.0.contains(&silo(n));
-        assert_eq!((2..=6).all(watched), scribe);
+        assert_eq!((2..=9).all(watched), scribe);
         let soon = protocol.ctx.mono() + ms(250);
         let is_soon = |n| {
             let timer = Timer::Probe(silo(n));
             protocol.ctx.timers.at(timer).is_some_and(|at| at <= soon)
         };
-        assert_eq!((2..=6).all(is_soon), scribe, "and at once");
+        assert_eq!((2..=9).all(is_soon), scribe, "and at once");
     }
 }
 
 /// One that keeps all others out is missed by those who may vote, also without scribe.
 #[test]
 fn where_few_vote_each_probes_all_that_are_active() {
-    for few in [2, 5] {
+    for few in [2, 8] {
         let mut rows = actives(1..=few);
         rows.extend((few + 1..90).map(|n| entry(silo(n), SiloStatus::Joining)));
         let mut protocol = Protocol::new(setup());
