@@ -131,4 +131,17 @@ mod tests {
         assert!(wait(1, 512, 1_000) < Duration::from_secs(8));
         assert!(wait(20, 512, 10_000) < wait(20, 512, 1_000));
     }
+
+    #[test]
+    fn the_calls_of_a_few_cost_twice_the_quiet_load_at_most() {
+        let config = Config::default();
+        for (suspects, callers) in [(1, 2), (10, 3), (50, 8)] {
+            let messages = (PER_CALL + PER_SUSPECT * suspects) * callers;
+            let seconds = Expense::shared(&config, suspects as usize, callers as usize);
+            let each = f64::from(messages) / seconds.as_secs_f64();
+            // Half of the quiet load pays for one message in its price.
+            let quiet = 2.0 / Expense::price(&config).as_secs_f64();
+            assert!((each / quiet - 2.0).abs() < 1e-6, "{each} {quiet}");
+        }
+    }
 }

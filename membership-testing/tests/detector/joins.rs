@@ -136,6 +136,7 @@ fn one_goes_with_the_smaller_part(seed: u64, (silos, joins): (usize, usize)) -> 
     })?;
     let took = stage.cluster.now() - from;
     println!("seed {seed}: {silos} and {joins} that join: after {took:.1?}");
+    require!(took <= S(45), "it took {took:.1?}");
     stage.cluster.run_for(S(60))?;
     let all = stage.silos.iter();
     let others: Vec<ProcessId> = all.filter(|s| **s != away).copied().collect();

@@ -73,26 +73,19 @@ fn a_suspect_that_the_caller_reaches_itself_is_kept() {
     assert_eq!(c.lost([5]), silos([]), "nor does one that cannot judge");
 }
 
+/// What a silo says that has failed to reach the suspect, and does not feel well.
+fn failed_without_consent() -> Finding {
+    let mut finding = failed_for(secs(9));
+    if let Finding::Failed { consent, .. } = &mut finding {
+        *consent = None;
+    }
+    finding
+}
+
 #[test]
 fn a_silo_that_does_not_consent_counts_but_its_vote_is_not_written() {
     let mut c = Calling::new(5).crash([5]);
-    let Finding::Failed {
-        silent_ms,
-        heard_ms,
-        refused,
-        ..
-    } = failed_for(secs(9))
-    else {
-        panic!()
-    };
-    let consent = None;
-    let unwell = Finding::Failed {
-        silent_ms,
-        heard_ms,
-        refused,
-        consent,
-    };
-    c.said.insert((silo(2), silo(5)), unwell);
+    c.said.insert((silo(2), silo(5)), failed_without_consent());
     c.start([5]);
     let verdict = c.end().remove(0);
     assert!(verdict.call.failed.contains(&silo(2)));
@@ -108,23 +101,7 @@ fn whoever_consented_once_does_so_to_the_end_of_the_call() {
     c.poll();
     c.go_on_for(ms(1_000));
     // Only the suspect probed it, so it does not feel well any more.
-    let Finding::Failed {
-        silent_ms,
-        heard_ms,
-        refused,
-        ..
-    } = failed_for(secs(9))
-    else {
-        panic!()
-    };
-    let consent = None;
-    let unwell = Finding::Failed {
-        silent_ms,
-        heard_ms,
-        refused,
-        consent,
-    };
-    c.said.insert((silo(2), silo(5)), unwell);
+    c.said.insert((silo(2), silo(5)), failed_without_consent());
     let verdict = c.end().remove(0);
     let accusers: Vec<_> = verdict.votes.iter().map(|v| v.accuser).collect();
     assert_eq!(accusers, [1, 2, 3, 4].map(silo));
