@@ -96,6 +96,8 @@ fn a_silo_that_does_not_consent_counts_but_its_vote_is_not_written() {
 #[test]
 fn whoever_consented_once_does_so_to_the_end_of_the_call() {
     let mut c = Calling::new(5).crash([5]);
+    let others = [2, 3, 4].map(|n| ((silo(n), silo(5)), failed_for(secs(0))));
+    c.said.extend(others);
     c.start([5]);
     c.deliver();
     c.poll();
