@@ -62,8 +62,6 @@ pub(crate) struct Fetch {
     looks: u32,
     /// What follows when the time is over: a look at the version row.
     looks_next: bool,
-    /// Whether there is a confirmed view.
-    has_view: bool,
     parts: BTreeMap<u32, Part>,
     /// What was received, whatever it is, and the version that it is said to be.
     have: Option<(u64, Rows)>,
@@ -103,7 +101,6 @@ impl Fetch {
         if shown.row.content_hash().is_none() {
             return Next::Read;
         }
-        self.has_view = known.is_some();
         if self.have.is_none() {
             self.have = known.map(|known| (known.version(), known.rows.clone()));
             self.asked = None;
@@ -319,7 +316,7 @@ impl Fetch {
         }
         match self.taken(shown) {
             // The sender may not be in this silo's view. Only the table changes that.
-            Some(snapshot) if self.has_view => {
+            Some(snapshot) if ctx.base.is_some() => {
                 // If it moves on all the time, nobody has its last version for long enough.
                 let keeps = ctx.variant.takes_older;
                 self.proven = keeps.then_some((snapshot, shown.sent));

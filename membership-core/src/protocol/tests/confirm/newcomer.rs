@@ -325,3 +325,21 @@ fn whoever_has_nothing_gets_all_rows_also_from_the_founder() {
     };
     assert_eq!((*from, *version, rows.len()), (None, 1, 1));
 }
+
+/// A read that took long may bring a view while the rows of a member are on their way.
+#[test]
+fn a_newcomer_that_has_a_view_by_then_takes_no_rows_before_the_table_has_shown_them() {
+    let table = history();
+    let mut it = Silo::newcomer();
+    it.sees(&table[2]);
+    let asked = it.asked().unwrap();
+    believe(&mut it.0.ctx, table[1].clone());
+    it.answers(&table[..3], asked, 7);
+    assert_eq!((it.versions(), it.calls()), ((6, 6), Some("version row")));
+    it.0.row_is_in = false;
+    let mut row = row_of(&table[2]);
+    row.row = None;
+    let sent = it.0.ctx.mono();
+    it.0.on_shown(sent, it.0.ctx.me, row);
+    assert_eq!(it.versions(), (7, 7));
+}
