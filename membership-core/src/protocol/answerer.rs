@@ -18,9 +18,13 @@ use super::context::Ctx;
 use super::io::LinkId;
 use super::message::{Consent, Finding, MAX_NAMED, Message};
 use super::prober::Prober;
+use super::roll_call::words_last;
 use super::timers::Timer;
 use crate::{MonoTime, SiloAddress, SiloStatus};
 
+/// Of more silos, no single word decides; and to find out once more that more of them refuse connections, as
+/// after a crash of many, would cost too much.
+const MANY: usize = 16;
 /// Maximum number of suspects that this silo probes for calls at a time; others are *unknown*.
 const MAX_CASES: usize = 1_024;
 /// Maximum number of first answers that wait for what is found within a moment.
@@ -41,6 +45,8 @@ struct Case {
     refused: u32,
     /// When it ended without an answer.
     failed_at: Option<MonoTime>,
+    /// When it failed to answer before, if it is probed once more because somebody may ask again.
+    failed_before: Option<MonoTime>,
     waiting: Vec<(Caller, u64)>,
     /// Callers that were told *failed*, or *unknown* at once: a later answer of the suspect is told to
     /// them, too.
@@ -132,13 +138,27 @@ impl Answerer {
         }
         let (mut findings, mut probes) = (Vec::new(), false);
         let me = ctx.me;
+        let is_short = suspects.len() <= MANY;
         for (silo, silent_ms) in suspects.iter().take(MAX_NAMED).filter(|(s, _)| *s != me) {
             let silent = Duration::from_millis(*silent_ms);
-            let again = self.cases.get(silo).is_some_and(|c| c.failed_at.is_some());
-            if let Some(finding) = self.at_once(ctx, prober, silo, silent, judge) {
+            let again = self.cases.get(silo).and_then(|c| c.failed_at);
+            if let Some(finding) = self.at_once(ctx, prober, silo, (silent, is_short), judge) {
                 findings.push((*silo, finding));
                 if matches!(finding, Finding::Failed { .. }) {
                     self.remember(ctx, prober, *silo, (caller, call));
+                    let timeout = prober.timeout(ctx, silo, judge.multiplier);
+                    let window = ctx.failure_window();
+                    // Where many answer, no single word decides.
+                    let soon = silent < window && silent + timeout * 3 / 2 >= window;
+                    if words_last(ctx) {
+                        continue;
+                    }
+                    if soon && !are_many(ctx) {
+                        self.probe_once_more(ctx, silo, (timeout, timeout / 4), caller);
+                    } else if silent >= window + timeout * 2 {
+                        let old = timeout * 3 / 4;
+                        self.probe_once_more(ctx, silo, (timeout, old), caller);
+                    }
                 }
                 continue;
             }
@@ -187,9 +207,10 @@ impl Answerer {
                     began: now,
                     timeout,
                     nonces: vec![nonce],
-                    probes: if again || !judges { 1 } else { 2 },
+                    probes: if again.is_some() || !judges { 1 } else { 2 },
                     refused: 0,
                     failed_at: None,
+                    failed_before: again,
                     waiting,
                     told,
                 },
@@ -221,6 +242,34 @@ impl Answerer {
         self.arm(ctx);
     }
 
+    /// The caller will ask again when a suspect has been silent for a failure window, which is soon, and what
+    /// was found will be too old then: it is probed in the meantime.
+    fn probe_once_more(
+        &mut self,
+        ctx: &mut Ctx,
+        silo: &SiloAddress,
+        (timeout, old): (Duration, Duration),
+        caller: Caller,
+    ) {
+        let now = ctx.mono();
+        let Some(case) = self.cases.get_mut(silo) else {
+            return;
+        };
+        if case.failed_at.is_none_or(|at| now.since(at) < old) {
+            return;
+        }
+        let silos = ctx.members.alive.len();
+        if !caller.is_none_or(|(_, by)| self.allowance.take(now, by, silos)) {
+            return;
+        }
+        let nonce = ctx.probe_nonce();
+        ctx.expense.add(now, &ctx.config);
+        ctx.send_to(*silo, Message::Probe { nonce });
+        (case.began, case.timeout) = (now, timeout);
+        (case.nonces, case.probes, case.refused) = (vec![nonce], 1, 0);
+        case.failed_before = case.failed_at.take();
+    }
+
     /// Remembers who was told *failed*: a later answer of the suspect is told to them, too. What the
     /// own probes of this silo found counts as a case that has ended.
     fn remember(&mut self, ctx: &Ctx, prober: &Prober, silo: SiloAddress, told: (Caller, u64)) {
@@ -235,6 +284,7 @@ impl Answerer {
             probes: 1,
             refused: 0,
             failed_at: Some(prober.silence(&silo).map_or(now, |s| s.failed_at)),
+            failed_before: None,
             waiting: Vec::new(),
             told: Vec::new(),
         });
@@ -244,13 +294,13 @@ impl Answerer {
     }
 
     /// What is known of a suspect that has been silent towards the caller for this time, without a
-    /// probe.
+    /// probe; and whether the call is about few.
     fn at_once(
         &mut self,
         ctx: &Ctx,
         prober: &Prober,
         silo: &SiloAddress,
-        silent: Duration,
+        (silent, is_short): (Duration, bool),
         judge: Judge,
     ) -> Option<Finding> {
         let now = ctx.mono();
@@ -270,7 +320,8 @@ impl Answerer {
         }
         if let Some(silence) = prober.silence(silo)
             && silence.misses >= 2
-            && now.since(silence.failed_at) <= timeout
+            && now.since(silence.failed_at)
+                <= lasts(ctx, timeout, silent, silence.refused && is_short)
         {
             let since = prober
                 .replied_at(silo)
@@ -285,8 +336,15 @@ impl Answerer {
             ));
         }
         let case = self.cases.get(silo)?;
-        let at = case.failed_at?;
-        if now.since(at) > timeout {
+        let Some(at) = case.failed_at else {
+            // It has left the probes before this one unanswered, too.
+            let before = case.failed_before?;
+            let lasts = lasts(ctx, timeout, silent, false);
+            let counts = now.since(before) <= lasts || now.since(case.began) >= timeout / 2;
+            return counts.then(|| self.verdict(ctx, prober, silo, judge));
+        };
+        let refused = case.refused as usize >= case.probes;
+        if now.since(at) > lasts(ctx, timeout, silent, refused && is_short) {
             // Too old: it is probed again.
             self.cases.remove(silo);
             return None;
@@ -525,6 +583,28 @@ fn reply(
         missed,
     };
     ctx.reply(link, to, answer);
+}
+
+/// Whether so many silos say what they know of a suspect that nothing depends on when each probed it last: it
+/// tells all of them when it is back, and not all of that is lost.
+fn are_many(ctx: &Ctx) -> bool {
+    ctx.members.alive.len() > MANY
+}
+
+/// For how long what was found is said again without a probe. That a machine refuses connections is
+/// decided upon after a quarter of a failure window: it must have been found again by then, which takes a
+/// round trip.
+fn lasts(ctx: &Ctx, timeout: Duration, silent: Duration, refused: bool) -> Duration {
+    if words_last(ctx) {
+        timeout
+    } else if refused {
+        timeout.min(super::roll_call::refusal(ctx) / 2)
+    } else {
+        // One that has been silent for longer was asked about before, and is probed meanwhile.
+        let window = ctx.failure_window();
+        let long = silent >= window + timeout * 2 || (silent >= window && are_many(ctx));
+        timeout * if long { 2 } else { 1 }
+    }
 }
 
 fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {

@@ -227,6 +227,7 @@ impl Protocol {
                     .roll_call
                     .on_answer(&self.ctx, from, *call, findings, missed);
                 if let Some(began) = began {
+                    self.voter.on_answer(&from, *call, findings);
                     self.hears(from, began);
                 }
             }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Ctx;
+use super::message::Finding;
 use super::prober::{Prober, Suspect};
 use super::roll_call::{RollCall, Verdict, expiry, few_vote};
 use super::standoff::Expiry;
@@ -93,9 +94,26 @@ impl Voter {
     /// A silo answered: what was found of it no longer holds.
     pub(crate) fn on_sign_of_life(&mut self, silo: &SiloAddress) {
         self.challenges.remove(silo);
-        let silent = |v: &Verdict| v.votes.iter().all(|v| v.reason == SuspicionReason::Silent);
-        if self.verdicts.get(silo).is_some_and(silent) {
+        if self.verdicts.get(silo).is_some_and(Verdict::is_of_silence) {
             self.verdicts.remove(silo);
+        }
+    }
+
+    /// A silo answers a call that may have ended: whom it has reached since, it does not help to end.
+    pub(crate) fn on_answer(
+        &mut self,
+        by: &SiloAddress,
+        of: u64,
+        found: &[(SiloAddress, Finding)],
+    ) {
+        for (silo, finding) in found {
+            if *finding == Finding::Reached
+                && let Some(verdict) = self.verdicts.get_mut(silo)
+                && verdict.of == of
+                && verdict.is_of_silence()
+            {
+                verdict.is_reached_by(by);
+            }
         }
     }
 
@@ -220,7 +238,7 @@ impl Voter {
 
     /// The votes to write now.
     pub(crate) fn intents(
-        &self,
+        &mut self,
         ctx: &mut Ctx,
         prober: &Prober,
         input: &VoterInput<'_>,
@@ -235,18 +253,23 @@ impl Voter {
             return self.without_a_call(ctx, prober, input);
         }
         let lasts = window.max(ctx.config.probe_period);
+        // The table may be busy with the call before for as long.
+        let in_time = |v: &Verdict| now.since(v.at) <= if v.offered { lasts } else { lasts * 2 };
         let due: Vec<Verdict> = self
             .verdicts
             .values()
             .filter(|v| {
                 let voted = |at: &MonoTime| now.since(*at) < window;
-                now.since(v.at) <= lasts
+                in_time(v)
                     && ctx.table.recovered_at.is_none_or(|t| v.at >= t)
                     && Self::may_judge(input, &v.silo)
                     && !self.voted.get(&v.silo).is_some_and(voted)
             })
             .cloned()
             .collect();
+        for verdict in self.verdicts.values_mut() {
+            verdict.offered = true;
+        }
         // Where heartbeats are rare, nobody becomes stale without it: it waits until it can be written.
         let patience = if ctx.has_pulse() {
             window.max(ctx.settings().death_vote_expiration / 2)

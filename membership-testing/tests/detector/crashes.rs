@@ -5,6 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::stage::{MS, Outcome, S, Stage, for_each, for_seeds, require, times};
+use membership_core::protocol::Input;
 use membership_testing::{ProcessId, UnknownOutcome};
 
 /// How the victims end.
@@ -227,4 +228,109 @@ fn many_crash_while_no_commit_lands(seed: u64, (silos, crashes): (usize, usize))
 fn a_table_that_takes_no_commit_causes_no_flood() {
     let cases = [(5, 1), (12, 4), (30, 6), (30, 12)];
     for_each(&cases, 0..5, many_crash_while_no_commit_lands);
+}
+
+/// One machine crashes. Each of the others stands still now and then, for less than the failure window, and
+/// knows nothing of anybody for a moment after that.
+fn a_machine_crashes_where_all_pause(seed: u64, silos: usize) -> Result<Duration, Box<dyn Error>> {
+    let mut stage = Stage::set(seed, silos)?;
+    let drawn = stage.draw(silos);
+    let (gone, others) = (drawn[0], &drawn[1..]);
+    let from = stage.cluster.now();
+    stage.cluster.crash_machine(gone);
+    let mut next = vec![from; others.len()];
+    while !stage.is_dead(gone) && stage.cluster.now() - from < S(300) {
+        let now = stage.cluster.now();
+        for (at, id) in next.iter_mut().zip(others) {
+            if *at <= now {
+                let stall = stage.cluster.rng().between(MS(500), S(4));
+                let runs = stage.cluster.rng().between(S(4), S(15));
+                stage.cluster.pause(*id, stall);
+                *at = now + stall + runs;
+            }
+        }
+        stage.cluster.run_for(MS(200))?;
+    }
+    let took = stage.cluster.now() - from;
+    stage.all_live(others)?;
+    Ok(took)
+}
+
+#[test]
+fn a_crash_is_noticed_where_all_pause_now_and_then() {
+    for silos in [9, 30] {
+        let what = format!("crash of one of {silos} that pause");
+        let (median, p99) = times(&what, 0..45, |seed| {
+            a_machine_crashes_where_all_pause(seed, silos)
+        });
+        assert!(median <= S(20) && p99 <= S(90), "{median:?} {p99:?}");
+    }
+}
+
+/// The machine of one silo refuses connections for a moment, and some never reach it again. All others do,
+/// after that moment: what they found in it does not end the silo.
+fn a_machine_refuses_for_a_moment(seed: u64, (silos, cut): (usize, usize)) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let drawn = stage.draw(silos);
+    let (silo, others) = (drawn[0], &drawn[1..]);
+    let offset = stage.cluster.rng().between(S(0), S(10));
+    stage.cluster.run_for(offset)?;
+    let peer = stage.cluster.address(silo).ok_or("no address")?.endpoint();
+    stage.cluster.cut_both_ways(&[silo], others);
+    for id in others {
+        stage.cluster.inject(*id, Input::Disconnected { peer });
+    }
+    let lasts = stage.cluster.rng().below(40) + 6;
+    for _ in 0..lasts {
+        stage.cluster.run_for(MS(10))?;
+        for id in others {
+            let failed = Input::SendFailed {
+                to: peer,
+                refused: true,
+                reason: "refused".into(),
+            };
+            stage.cluster.inject(*id, failed);
+        }
+    }
+    let stays = |a: ProcessId, b: ProcessId| a == silo && others[..cut].contains(&b);
+    stage
+        .cluster
+        .mend_links(|a, b| !stays(a, b) && !stays(b, a));
+    stage.cluster.run_for(S(30))?;
+    stage.all_live(&[silo])
+}
+
+#[test]
+fn what_was_refused_for_a_moment_ends_nobody() {
+    for_each(
+        &[(9, 1), (20, 1), (20, 2), (20, 4)],
+        0..20,
+        a_machine_refuses_for_a_moment,
+    );
+}
+
+/// One machine crashes while two of five messages are lost everywhere.
+fn a_machine_crashes_under_loss(seed: u64, silos: usize) -> Result<Duration, Box<dyn Error>> {
+    let mut stage = Stage::set(seed, silos)?;
+    let gone = stage.draw(1)[0];
+    stage.cluster.message_loss(0.4);
+    let offset = stage.cluster.rng().between(S(0), S(5));
+    stage.cluster.run_for(offset)?;
+    let from = stage.cluster.now();
+    stage.cluster.crash_machine(gone);
+    while !stage.is_dead(gone) && stage.cluster.now() - from < S(240) {
+        stage.cluster.run_for(MS(100))?;
+    }
+    Ok(stage.cluster.now() - from)
+}
+
+#[test]
+fn a_crash_is_noticed_where_two_of_five_messages_are_lost() {
+    for silos in [5, 9] {
+        let what = format!("crash of one of {silos} that lose 40 %");
+        let (median, p99) = times(&what, 0..60, |seed| {
+            a_machine_crashes_under_loss(seed, silos)
+        });
+        assert!(median <= S(12) && p99 <= S(60), "{median:?} {p99:?}");
+    }
 }

@@ -42,6 +42,12 @@ pub fn for_seeds(usual: Range<u64>, scenario: impl Fn(u64) -> Outcome) {
     for_each(&[()], usual, |seed, ()| scenario(seed));
 }
 
+/// In how many runs a scenario fails, and how many there are.
+pub fn count(usual: Range<u64>, scenario: impl Fn(u64) -> Outcome) -> (usize, usize) {
+    let all: Vec<bool> = seeds(usual).map(|seed| scenario(seed).is_err()).collect();
+    (all.iter().filter(|fails| **fails).count(), all.len())
+}
+
 /// Runs a scenario for each of these cases and all seeds, and then fails if any run failed.
 pub fn for_each<C: Copy + Debug>(
     cases: &[C],

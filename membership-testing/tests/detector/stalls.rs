@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::time::Duration;
 
-use crate::stage::{MS, Outcome, S, Stage, for_each, for_seeds, require};
+use crate::stage::{MS, Outcome, S, Stage, count, for_each, for_seeds, require};
 use membership_core::SiloStatus;
 use membership_testing::{Cluster, ProcessId};
 
@@ -217,10 +217,37 @@ fn a_silo_and_a_witness_stutter(seed: u64) -> Outcome {
 
 #[test]
 fn a_witness_that_stutters_is_no_reason_for_a_death() {
-    // Seed 68 is another fault, which is known and open: the two whose unanswered messages begin the
-    // silence are those whose links are cut.
-    for_seeds(0..68, a_silo_and_a_witness_stutter);
-    for_seeds(69..200, a_silo_and_a_witness_stutter);
+    for_seeds(0..200, a_silo_and_a_witness_stutter);
+}
+
+/// One of three stalls for just less than the failure window. Another one says meanwhile that it fails to
+/// reach it, and that it does as soon as it goes on; the third hears only the first of that, because it
+/// hears nobody for a while from then on.
+fn what_was_said_meanwhile_stays_alone(seed: u64) -> Outcome {
+    let mut stage = Stage::set(seed, 3)?;
+    let drawn = stage.draw(3);
+    let (silo, deaf) = (drawn[0], drawn[1]);
+    let offset = stage.cluster.rng().between(S(0), S(5));
+    stage.cluster.run_for(offset)?;
+    let window = stage.cluster.truth().config.failure_window;
+    let stall = stage
+        .cluster
+        .rng()
+        .between(window * 80 / 100, window * 95 / 100);
+    let before = stage.cluster.rng().between(MS(1), MS(1_200));
+    stage.cluster.pause(silo, stall);
+    stage.cluster.run_for(stall.saturating_sub(before))?;
+    stage.cluster.cut_one_way(&[silo, drawn[2]], &[deaf]);
+    let after = stage.cluster.rng().between(MS(500), S(2));
+    stage.cluster.run_for(before + after)?;
+    stage.cluster.heal();
+    stage.cluster.run_for(S(30))?;
+    stage.all_live(&drawn)
+}
+
+#[test]
+fn a_word_from_before_the_end_of_a_stall_kills_nobody() {
+    for_seeds(0..200, what_was_said_meanwhile_stays_alone);
 }
 
 /// Just under half of the links of a silo are cut, and within a probe period it pauses once, for less
@@ -245,19 +272,50 @@ fn a_silo_that_half_reach_stalls(seed: u64, silos: usize) -> Outcome {
     stage.all_live(&[silo])
 }
 
-/// Three of the 360 runs end with the death of the silo, which is known and open: the first two messages
-/// that it left unanswered came over links that are cut, so the window begins before the pause. To
-/// wait for as many as may be cut would let each crash be noticed one or two seconds later.
-const OPEN: [(usize, u64); 3] = [(9, 13), (20, 15), (60, 50)];
-
 #[test]
 fn a_silo_that_less_than_half_lost_may_pause() {
-    for_each(&[5, 9, 15, 20, 30, 60], 0..60, |seed, silos| {
-        if OPEN.contains(&(silos, seed)) {
-            return Ok(());
-        }
-        a_silo_that_half_reach_stalls(seed, silos)
-    });
+    for_each(
+        &[5, 9, 15, 20, 30, 60],
+        0..60,
+        a_silo_that_half_reach_stalls,
+    );
+}
+
+/// Just under half of the links of a silo are cut, and within a few seconds it pauses for most of a failure
+/// window.
+fn a_silo_that_half_reach_stalls_for_long(seed: u64, silos: usize) -> Outcome {
+    let mut stage = Stage::set(seed, silos)?;
+    let mut others = stage.draw(silos.div_ceil(2));
+    let silo = others.pop().ok_or("no silo")?;
+    match stage.cluster.rng().below(3) {
+        0 => stage.cluster.cut_both_ways(&[silo], &others),
+        1 => stage.cluster.cut_one_way(&[silo], &others),
+        _ => stage.cluster.cut_one_way(&others, &[silo]),
+    }
+    let window = stage.cluster.truth().config.failure_window;
+    let offset = stage.cluster.rng().between(S(0), S(5));
+    stage.cluster.run_for(offset)?;
+    let (least, most) = (window * 80 / 100, window * 93 / 100);
+    let stall = stage.cluster.rng().between(least, most);
+    stage.cluster.pause(silo, stall);
+    stage.cluster.run_for(stall + S(20))?;
+    stage.all_live(&[silo])
+}
+
+/// It may die, if both messages that begin the silence went over links that are cut. That is not cured: this says
+/// how often it happens.
+#[test]
+fn few_silos_that_half_reach_die_of_a_long_stall() {
+    for silos in [9, 13, 20] {
+        let (dead, runs) = count(0..100, |seed| {
+            a_silo_that_half_reach_stalls_for_long(seed, silos)
+        });
+        println!("{dead} of {runs} died, in clusters of {silos}");
+        assert!(
+            dead * 4 <= runs,
+            "{dead} of {runs} died, in clusters of {silos}"
+        );
+    }
 }
 
 /// All machines stand still for longer than the failure window, and some of the silos get no answer

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Electorate;
 use super::running::Running;
 use super::tally::{Failing, Tally};
+use super::{Electorate, words_last};
 use crate::hooks::Calls;
 use crate::intent::{self, Call};
 use crate::protocol::context::Ctx;
@@ -25,13 +25,36 @@ pub(crate) struct Verdict {
     /// The votes to write: that of this silo, and those of the silos that consent.
     pub(crate) votes: Vec<Suspicion>,
     pub(crate) call: Call,
+    /// The number of the call that found it.
+    pub(crate) of: u64,
     pub(crate) at: MonoTime,
+    /// Whether it could be written since.
+    pub(crate) offered: bool,
+}
+
+impl Verdict {
+    /// Whether the suspect was found silent, and does not only join for too long.
+    pub(crate) fn is_of_silence(&self) -> bool {
+        self.votes
+            .iter()
+            .all(|v| v.reason == SuspicionReason::Silent)
+    }
+
+    /// One of those that were asked has reached the suspect since. The majority is counted again without it
+    /// when the votes are written.
+    pub(crate) fn is_reached_by(&mut self, silo: &SiloAddress) {
+        let before = self.call.failed.len();
+        self.call.failed.retain(|s| s != silo);
+        self.votes.retain(|v| v.accuser != *silo);
+        let failed_before = self.call.failed.len() < before;
+        self.call.reached = (self.call.reached + u32::from(failed_before)).max(1);
+    }
 }
 
 pub(super) enum Judgement {
     Open,
-    /// It may be voted out.
-    Lost,
+    /// It may be voted out, by those who have failed to reach it since.
+    Lost(MonoTime),
     Kept,
 }
 
@@ -40,15 +63,61 @@ fn count(n: usize) -> u32 {
 }
 
 impl Running {
-    /// The silos that have just failed to reach a suspect.
-    fn failing<'a>(
+    /// The silos that have failed to reach a suspect since `at`, and have just said so. This silo would know
+    /// if it had reached it since it said so itself.
+    fn failing_since<'a>(
         &'a self,
-        now: MonoTime,
+        ctx: &'a Ctx,
         tally: &'a Tally,
+        at: MonoTime,
     ) -> impl Iterator<Item = (&'a SiloAddress, &'a Failing)> {
-        let lasts = self.timeout * 2;
-        let recent = move |(_, f): &(&SiloAddress, &Failing)| now.since(f.at) <= lasts;
-        tally.failed.iter().filter(recent)
+        let recently = ctx.mono().minus(self.timeout * 2);
+        let since = if words_last(ctx) {
+            recently
+        } else {
+            at.max(recently)
+        };
+        let failed = tally.failed.iter();
+        failed.filter(move |(silo, f)| f.at >= since || **silo == ctx.me)
+    }
+
+    /// When a suspect will have been silent for long enough. What was missed before the call may have
+    /// been missed while nobody reached anybody: the suspect has the time of one probe to answer the
+    /// call itself.
+    pub(super) fn is_silent_at(ctx: &Ctx, tally: &Tally) -> MonoTime {
+        let window = tally.silent_since() + ctx.failure_window();
+        window.max(tally.added + ctx.probe_timeout())
+    }
+
+    /// When the word of the others on a suspect is needed: as soon as it has been silent, or its machine
+    /// has refused connections, for long enough.
+    pub(super) fn decides_at(
+        &self,
+        ctx: &Ctx,
+        silo: &SiloAddress,
+        tally: &Tally,
+        with: &Electorate<'_>,
+    ) -> MonoTime {
+        let at = Self::is_silent_at(ctx, tally);
+        if self.refuse(ctx, silo, tally, with, tally.failed.iter()) {
+            at.min(tally.added + refusal(ctx))
+        } else {
+            at
+        }
+    }
+
+    /// Whether a majority of these say that the machine of a suspect refuses connections.
+    fn refuse<'a>(
+        &self,
+        ctx: &Ctx,
+        silo: &SiloAddress,
+        tally: &Tally,
+        with: &Electorate<'_>,
+        failing: impl Iterator<Item = (&'a SiloAddress, &'a Failing)>,
+    ) -> bool {
+        let refused = failing.filter(|(_, f)| f.refused).map(|(s, _)| s);
+        let sample = self.sampled.then_some(self.asked.len());
+        with.majority(ctx, silo, refused, tally.reached.is_empty(), sample)
     }
 
     /// What the call has found of a suspect. Nobody is lost at the moment at which others have come
@@ -61,7 +130,7 @@ impl Running {
         with: &Electorate<'_>,
     ) -> Judgement {
         match self.found(ctx, silo, tally, with) {
-            Judgement::Lost if ctx.mono() < self.hold => Judgement::Open,
+            Judgement::Lost(_) if ctx.mono() < self.hold || self.is_waiting(ctx) => Judgement::Open,
             judgement => judgement,
         }
     }
@@ -85,7 +154,7 @@ impl Running {
             });
             return match (told || over, tally.reached.is_empty()) {
                 (false, _) => Judgement::Open,
-                (true, true) => Judgement::Lost,
+                (true, true) => Judgement::Lost(MonoTime::ZERO),
                 (true, false) => Judgement::Kept,
             };
         }
@@ -95,44 +164,52 @@ impl Running {
             let there = self.here.iter().chain([&ctx.me]);
             let larger = with.majority(ctx, silo, there, true, sample);
             return match (larger, waited) {
-                (true, _) => Judgement::Lost,
+                (true, _) => Judgement::Lost(MonoTime::ZERO),
                 (false, false) => Judgement::Open,
                 (false, true) => Judgement::Kept,
             };
         }
-        if !self.failing(now, tally).any(|(s, _)| *s == ctx.me) {
+        if !tally.failed.contains_key(&ctx.me) {
             // This silo's own probes have not ended, or it reaches the suspect.
             let mine = tally.reached.contains(&ctx.me) || tally.unknown.contains(&ctx.me);
-            return if mine || (waited && !tally.failed.contains_key(&ctx.me)) {
+            return if mine || waited {
                 Judgement::Kept
             } else {
                 Judgement::Open
             };
         }
-        // What was missed before the call may have been missed while nobody reached anybody: the suspect
-        // has the time of one probe to answer the call itself.
-        let asked = now.since(tally.added) >= ctx.probe_timeout();
-        let silent = asked && now.since(tally.silent_since()) >= ctx.failure_window();
-        let failing = || self.failing(now, tally).map(|(s, _)| s);
+        let silent_at = Self::is_silent_at(ctx, tally);
+        let silent = now >= silent_at;
         let unopposed = tally.reached.is_empty();
-        let most = with.majority(ctx, silo, failing(), unopposed, sample);
+        if self.is_kept_by_the_leader(ctx, silo, tally, with) {
+            return Judgement::Kept;
+        }
+        // What somebody said a while ago does not end a silo; it is asked again.
+        let most = with.majority(ctx, silo, tally.failed.keys(), unopposed, sample);
+        // Whoever said so before may have reached it in the rest of the time, and what it said then may
+        // be lost: it has been asked again.
+        let ever_since = || self.failing_since(ctx, tally, silent_at);
         // Against a stale suspect, silos that are only slow for a moment are waited for.
         let patient = now.since(tally.added) >= ctx.failure_window();
         if most && (patient || !with.is_expired(silo)) {
-            let refused = self.failing(now, tally).filter(|(_, f)| f.refused);
-            let refused = refused.map(|(s, _)| s);
+            let silos = ever_since().map(|(s, _)| s);
+            if silent && with.majority(ctx, silo, silos, unopposed, sample) {
+                return Judgement::Lost(silent_at);
+            }
             // A firewall or a proxy that starts again refuses connections for a moment.
-            let lasts = now.since(tally.added) >= refusal(ctx);
-            if silent || (lasts && with.majority(ctx, silo, refused, unopposed, sample)) {
-                return Judgement::Lost;
+            let refused_at = tally.added + refusal(ctx);
+            let lasting = self.failing_since(ctx, tally, refused_at);
+            if now >= refused_at && self.refuse(ctx, silo, tally, with, lasting) {
+                return Judgement::Lost(refused_at);
             }
         }
         if with.is_expired(silo) {
             let votes = |s: &SiloAddress| ctx.members.active.binary_search(s).is_ok();
-            let votes = 1 + self
-                .failing(now, tally)
-                .filter(|(s, f)| **s != ctx.me && f.consent.is_some() && votes(s))
-                .count();
+            let consents = |(s, f): &(&SiloAddress, &Failing)| {
+                **s != ctx.me && f.consent.is_some() && votes(s)
+            };
+            let lasting = 1 + ever_since().filter(consents).count();
+            let votes = 1 + tally.failed.iter().filter(consents).count();
             let needed = ctx.base.as_ref().map_or(usize::MAX, |v| {
                 intent::needed_after_challenge(v.snapshot(), with.stale, with.challenged) as usize
             });
@@ -159,13 +236,12 @@ impl Running {
                 (false, _) => Judgement::Kept,
                 (true, false) => Judgement::Open,
                 (true, true) if self.is_cut_off(ctx, silo, with) => Judgement::Kept,
-                (true, true) if votes >= needed && silent => Judgement::Lost,
+                (true, true) if lasting >= needed && silent => Judgement::Lost(silent_at),
                 (true, true) if votes >= needed => Judgement::Open,
                 (true, true) => Judgement::Kept,
             };
         }
-        // What somebody said a while ago counts no longer; it has been asked again.
-        if most || with.majority(ctx, silo, tally.failed.keys(), unopposed, sample) {
+        if most {
             return Judgement::Open;
         }
         // Could the silos that have not said anything yet make a majority?
@@ -178,6 +254,28 @@ impl Running {
         } else {
             Judgement::Kept
         }
+    }
+
+    /// Whether the leader and at least half of the Active silos that are not stale reach a suspect, although
+    /// so few are left of more than two that the Joining ones count. P12
+    fn is_kept_by_the_leader(
+        &self,
+        ctx: &Ctx,
+        silo: &SiloAddress,
+        tally: &Tally,
+        with: &Electorate<'_>,
+    ) -> bool {
+        let leader = ctx.leader().filter(|leader| leader != silo);
+        if !leader.is_some_and(|leader| tally.reached.contains(&leader)) {
+            return false;
+        }
+        if !with.joining_count(ctx) || ctx.members.active.len() <= intent::FEW {
+            return false;
+        }
+        let counts = |s: &&SiloAddress| *s != silo && !with.stale.contains(*s);
+        let all = ctx.members.active.iter().filter(counts);
+        let reach = all.clone().filter(|s| tally.reached.contains(s)).count();
+        reach * 2 >= all.count()
     }
 
     /// Whether most of those that may reach a suspect are out of this silo's sight, although they write
@@ -204,13 +302,13 @@ impl Running {
         tally: &Tally,
         with: &Electorate<'_>,
     ) -> Option<Vec<Suspicion>> {
-        let failed = self.failing(ctx.mono(), tally).any(|(s, _)| *s == ctx.me);
+        let failed = tally.failed.contains_key(&ctx.me);
         if !failed || tally.stuck || !tally.reached.is_empty() || with.is_expired(&silo) {
             return None;
         }
         let votes = if ctx.is_active() { 1 } else { 2 };
         let mut votes: Vec<Suspicion> = self
-            .verdict(ctx, silo, tally, with)
+            .verdict(ctx, silo, tally, (with, MonoTime::ZERO))
             .votes
             .into_iter()
             .take(votes)
@@ -221,11 +319,11 @@ impl Running {
         Some(votes)
     }
 
-    fn count(&self, now: MonoTime, silo: &SiloAddress, tally: &Tally) -> RollCount {
+    fn count(&self, ctx: &Ctx, silo: &SiloAddress, tally: &Tally) -> RollCount {
         let others = || self.asked.iter().filter(|s| *s != silo);
         RollCount {
             asked: count(others().count() + 1),
-            failed: count(self.failing(now, tally).count()),
+            failed: count(self.failing_since(ctx, tally, MonoTime::ZERO).count()),
             reached: count(tally.reached.len()),
             silent: count(others().filter(|s| !self.here.contains(s)).count()),
         }
@@ -238,9 +336,8 @@ impl Running {
         silo: &SiloAddress,
         tally: &Tally,
     ) -> Option<RollCount> {
-        let now = ctx.mono();
-        let failed = self.failing(now, tally).any(|(s, _)| *s == ctx.me);
-        (failed && !tally.stuck && !tally.reached.is_empty()).then(|| self.count(now, silo, tally))
+        let failed = tally.failed.contains_key(&ctx.me);
+        (failed && !tally.stuck && !tally.reached.is_empty()).then(|| self.count(ctx, silo, tally))
     }
 
     pub(super) fn verdict(
@@ -248,11 +345,12 @@ impl Running {
         ctx: &Ctx,
         silo: SiloAddress,
         tally: &Tally,
-        with: &Electorate<'_>,
+        (with, since): (&Electorate<'_>, MonoTime),
     ) -> Verdict {
         let now = ctx.mono();
-        let failed: BTreeSet<SiloAddress> = self.failing(now, tally).map(|(s, _)| *s).collect();
-        let counted = self.count(now, &silo, tally);
+        let failing = || self.failing_since(ctx, tally, since);
+        let failed: BTreeSet<SiloAddress> = failing().map(|(s, _)| *s).collect();
+        let counted = self.count(ctx, &silo, tally);
         let reason = if tally.stuck {
             SuspicionReason::Stuck
         } else {
@@ -287,7 +385,7 @@ impl Running {
         });
         let votes_too = |s: &SiloAddress| ctx.members.active.binary_search(s).is_ok();
         let mut votes = vec![vote(ctx.me, own, with.score, None)];
-        for (accuser, failing) in self.failing(now, tally) {
+        for (accuser, failing) in failing() {
             if *accuser != ctx.me
                 && !accuser.same_endpoint(&silo)
                 && (votes_too(accuser) || !ctx.is_active())
@@ -304,7 +402,9 @@ impl Running {
                 reached: counted.reached,
                 sample: self.sampled.then(|| count(self.asked.len())),
             },
+            of: self.call,
             at: now,
+            offered: false,
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! A suspect may be voted out only if more than half of all Active silos that are not stale have
 //! just failed to reach it (of exactly half, with more than two Active: the half with the leader),
-//! and only a failure window after the first messages of two of them that it has left unanswered since.
+//! and only a failure window after the first messages of two of them that it has left unanswered since:
+//! what they said before that does not count, so everybody is asked once more when it is over.
 //! Silos that do not answer the call, and silos that an answering one has missed itself, become
 //! suspects of the same call, so that silos that died together leave together. A call without a
 //! majority is not repeated as long as nothing changes; see `standoff`.
@@ -262,8 +263,13 @@ impl RollCall {
             call,
             began: now,
             timeout: with.timeout,
+            last_round: now,
             next_round: now,
+            awaited: BTreeSet::new(),
+            asks_new: None,
             few,
+            unasked: asked.clone(),
+            all_asked: None,
             asked,
             sampled,
             here: BTreeSet::new(),
@@ -304,6 +310,7 @@ impl RollCall {
             return running.is_there(&from).then_some(running.began);
         }
         running.changed = true;
+        running.awaited.remove(&from);
         let is_late = ctx.mono().since(running.began) >= least_time(ctx);
         if running.here.insert(from) && is_late && ctx.variant.calls == Calls::Everybody {
             running.comes_back(ctx);
@@ -388,13 +395,17 @@ impl RollCall {
             });
             running.ask_silent(ctx, with);
         }
-        let (mut open, mut about) = (false, BTreeSet::new());
+        let (mut open, mut about, mut decides) = (false, BTreeSet::new(), Vec::new());
         for (silo, tally) in &running.suspects {
             let judgement = running.judge(ctx, silo, tally, with);
             open |= matches!(judgement, Judgement::Open);
             if !matches!(judgement, Judgement::Kept) {
                 about.insert(*silo);
+                decides.push(running.decides_at(ctx, silo, tally, with));
             }
+        }
+        if !words_last(ctx) {
+            running.ask_when(now, &decides);
         }
         let mut limit = longest_time(ctx, running.timeout);
         if running.is_put_off() {
@@ -405,7 +416,7 @@ impl RollCall {
         let few = elapsed < least_time(ctx) && !running.suspects.is_empty();
         if ((open || !running.named.is_empty()) && elapsed < limit) || few {
             let due = now >= running.next_round;
-            let asked = due.then(|| (running.call, running.ask_further(ctx, &about, with.stale)));
+            let asked = due.then(|| (running.call, running.ask_further(ctx, &about, with)));
             ctx.set_timer_at(Timer::Check, running.next_wakeup(ctx));
             return (Vec::new(), asked);
         }
@@ -438,12 +449,12 @@ impl RollCall {
         }
         for (silo, tally) in &running.suspects {
             let judgement = running.judge(ctx, silo, tally, with);
-            if !matches!(judgement, Judgement::Lost) {
+            if !matches!(judgement, Judgement::Lost(_)) {
                 let counted = running.reached_by_others(ctx, silo, tally);
                 self.kept.push((*silo, counted));
             }
             match judgement {
-                Judgement::Lost | Judgement::Open | Judgement::Kept if joins => {
+                Judgement::Lost(_) | Judgement::Open | Judgement::Kept if joins => {
                     kept.insert(*silo, tally.asked);
                     if lost && active(silo) {
                         self.outnumbered = true;
@@ -453,10 +464,10 @@ impl RollCall {
                         }
                     }
                 }
-                Judgement::Lost => {
+                Judgement::Lost(since) => {
                     // Its challenge counts until the vote is written.
                     self.outnumbered |= !with.majority(ctx, silo, with_me(), true, sample);
-                    verdicts.push(running.verdict(ctx, *silo, tally, with));
+                    verdicts.push(running.verdict(ctx, *silo, tally, (with, since)));
                 }
                 Judgement::Open | Judgement::Kept => {
                     kept.insert(*silo, tally.asked);
@@ -562,9 +573,16 @@ fn longest_hold(ctx: &mut Ctx) -> Duration {
     LONGEST_GAP * 2 + ctx.jitter(spread)
 }
 
-/// The longest time that a call takes.
+/// The longest time that a call takes: whoever becomes a suspect of it soon must have been silent for long
+/// enough, and others that are not well may take two timeouts to say so.
 fn longest_time(ctx: &Ctx, timeout: Duration) -> Duration {
-    ctx.failure_window() + timeout * 2
+    ctx.failure_window() + timeout * if words_last(ctx) { 2 } else { 3 }
+}
+
+/// Whether what was said in a call before the end of the window still counts then. Where heartbeats are rare,
+/// many answer, and a call that is in vain costs minutes.
+pub(crate) fn words_last(ctx: &Ctx) -> bool {
+    ctx.has_pulse()
 }
 
 /// The shortest time that a call takes.

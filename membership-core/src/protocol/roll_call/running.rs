@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::judge::refusal;
 use super::tally::{Failing, Tally};
-use super::{Electorate, least_time};
+use super::{Electorate, least_time, words_last};
 use crate::hooks::Calls;
 use crate::protocol::context::Ctx;
 use crate::protocol::message::{Finding, MAX_NAMED, Message};
@@ -23,11 +23,20 @@ pub(super) struct Running {
     pub(super) call: u64,
     pub(super) began: MonoTime,
     pub(super) timeout: Duration,
+    pub(super) last_round: MonoTime,
     pub(super) next_round: MonoTime,
+    /// Who was asked in the last round and has not answered since.
+    pub(super) awaited: BTreeSet<SiloAddress>,
+    /// When everybody is asked about suspects that the call has taken on.
+    pub(super) asks_new: Option<MonoTime>,
     /// Joining silos were asked as well, because few are Active.
     pub(super) few: bool,
     /// Everybody who is asked, the suspects included.
     pub(super) asked: BTreeSet<SiloAddress>,
+    /// Those of them to whom no question was sent yet: while this silo hears nobody, it asks a few.
+    pub(super) unasked: BTreeSet<SiloAddress>,
+    /// Since when there are none.
+    pub(super) all_asked: Option<MonoTime>,
     pub(super) sampled: bool,
     /// Who has answered the call.
     pub(super) here: BTreeSet<SiloAddress>,
@@ -62,7 +71,7 @@ impl Running {
         asked: impl Fn(&SiloAddress) -> Option<MonoTime>,
     ) {
         // They have been asked twice by then.
-        if now.since(self.began) >= self.timeout / 4 {
+        if self.is_named_long_enough(now) {
             for silo in std::mem::take(&mut self.named) {
                 let waits =
                     |at: &Option<MonoTime>| at.is_some_and(|at| at + self.timeout / 4 > now);
@@ -73,7 +82,7 @@ impl Running {
                 }
             }
         }
-        if !self.silent_added && now.since(self.began) >= self.silence() {
+        if !self.silent_added && now >= self.waits_for_silent_until() {
             self.silent_added = true;
             let silent: BTreeSet<SiloAddress> = if self.is_refuted() {
                 BTreeSet::new()
@@ -90,14 +99,30 @@ impl Running {
         }
     }
 
-    /// How long the silos that do not answer are waited for: not for long where many died, or the
-    /// network is cut. If the calls before this one were in vain, that must be seen in more messages.
-    fn silence(&self) -> Duration {
+    /// Whether those that others have missed, and that have not answered, become suspects. Where it is this silo
+    /// or its part of the network that hears badly, many may be missed that are there, and have more time.
+    fn is_named_long_enough(&self, now: MonoTime) -> bool {
+        let quarters = if self.is_refuted() { 3 } else { 1 };
+        now.since(self.began) >= self.timeout * quarters / 4
+    }
+
+    /// Whether somebody who was asked in the last round may still answer that the suspect is there: then nobody
+    /// is lost, even with a majority.
+    pub(super) fn is_waiting(&self, ctx: &Ctx) -> bool {
+        !self.awaited.is_empty() && ctx.mono() < self.last_round + least_time(ctx)
+    }
+
+    /// Until when the silos that do not answer are waited for: not for long where many died, or the
+    /// network is cut. If the calls before this one were in vain, that must be seen in more messages. Who
+    /// was asked later, because this silo asked a few first or the network has come back, has as much time.
+    fn waits_for_silent_until(&self) -> MonoTime {
+        let longest = self.asked_at + self.timeout * 3 / 4;
         let is_limited = self.more < self.asked.len();
-        if self.are_many_silent() && !is_limited {
-            self.timeout / 4
-        } else {
-            self.timeout * 3 / 4
+        match self.all_asked {
+            Some(at) if self.are_many_silent() && !is_limited => {
+                longest.min(at.max(self.asked_at) + self.timeout / 4)
+            }
+            _ => longest,
         }
     }
 
@@ -182,17 +207,18 @@ impl Running {
         }
         self.asked_again += 1;
         let message = self.question(self.name(ctx.mono(), |_| true));
-        let silent = self.asked.difference(&self.here).copied().collect();
+        let silent: Vec<SiloAddress> = self.asked.difference(&self.here).copied().collect();
         // Where hardly anybody answers, hardly anybody is there.
         let most = FEW.max(self.here.len() * ANSWERS);
         let few = (most < self.asked.len()).then_some(most);
-        Self::send(ctx, &message, silent, few, with);
+        self.send(ctx, &message, silent, few, with);
     }
 
     /// Sends to all of these, or to so many of them, those first that write heartbeats. While this silo
     /// hears nobody, a few are enough to find out whether that is still so; as soon as some have
     /// answered, more are asked.
     fn send(
+        &mut self,
         ctx: &mut Ctx,
         message: &Arc<Message>,
         mut to: Vec<SiloAddress>,
@@ -203,7 +229,11 @@ impl Running {
             draw_first(ctx, &mut to, most, |silo| !with.is_expired(silo));
         }
         for silo in to {
+            self.unasked.remove(&silo);
             ctx.send_to(silo, message.clone());
+        }
+        if self.unasked.is_empty() {
+            self.all_asked.get_or_insert(ctx.mono());
         }
     }
 
@@ -223,7 +253,9 @@ impl Running {
             let tally = place.insert(Tally::new(now, since));
             tally.asked = asked.unwrap_or(now);
             // Others may name more of them within a moment.
-            self.next_round = self.next_round.min(now + self.timeout / 16);
+            let soon = now + self.timeout / 16;
+            self.next_round = self.next_round.min(soon);
+            self.asks_new.get_or_insert(soon);
         }
     }
 
@@ -232,9 +264,36 @@ impl Running {
         let named = self.name(ctx.mono(), |_| true);
         let message = self.question(named.clone());
         let asked = self.asked.iter().copied().collect();
-        Self::send(ctx, &message, asked, with.quiet.then_some(FEW), with);
-        self.next_round = ctx.mono() + self.timeout;
+        self.send(ctx, &message, asked, with.quiet.then_some(FEW), with);
+        self.round(ctx.mono());
         named
+    }
+
+    fn round(&mut self, now: MonoTime) {
+        (self.last_round, self.asks_new) = (now, None);
+        self.next_round = now + self.timeout;
+    }
+
+    /// Finds the time of the next round. Everybody is asked at the moment at which the last suspect may be
+    /// lost, and soon again whoever says nothing then. A question before the first may be makes all probe the
+    /// suspects in the meantime.
+    pub(super) fn ask_when(&mut self, now: MonoTime, decides: &[MonoTime]) {
+        let (Some(first), Some(at)) = (decides.iter().min(), decides.iter().max()) else {
+            return;
+        };
+        let (last, before) = (self.last_round, first.minus(self.timeout * 3 / 4));
+        let at = *at;
+        let next = if last >= at {
+            let soon = last.since(at) < self.timeout / 2;
+            last + self.timeout / if soon { 4 } else { 1 }
+        } else if before >= last + self.timeout / 2 {
+            before
+        } else {
+            at
+        };
+        // Whoever says when it last heard a suspect moves that time.
+        let next = next.min(last + self.timeout).max(now);
+        self.next_round = self.asks_new.map_or(next, |soon| soon.min(next));
     }
 
     /// Asks about these suspects whoever answers and has said nothing of one of them for a while;
@@ -243,31 +302,46 @@ impl Running {
         &mut self,
         ctx: &mut Ctx,
         about: &BTreeSet<SiloAddress>,
-        stale: &BTreeSet<SiloAddress>,
+        with: &Electorate<'_>,
     ) -> Vec<(SiloAddress, u64)> {
         let now = ctx.mono();
-        self.next_round = now + self.timeout;
+        self.round(now);
         let named = self.name(now, |silo| about.contains(silo));
         if named.is_empty() {
             return named;
         }
         let message = self.question(named.clone());
-        // A stale suspect needs few votes: whoever did not know is asked again.
-        let says_nothing = |by: &SiloAddress, (of, tally): (&SiloAddress, &Tally)| {
+        let tallies = about.iter().filter_map(|s| self.suspects.get_key_value(s));
+        let tallies: Vec<_> = tallies
+            .map(|(of, tally)| (of, tally, self.decides_at(ctx, of, tally, with)))
+            .collect();
+        // A stale suspect needs few votes, and when the window is over, all of them: whoever did not know is
+        // asked again.
+        let last = words_last(ctx);
+        let over = |at: MonoTime| at <= now && !last;
+        let says_nothing = |by: &SiloAddress, of: &SiloAddress, tally: &Tally, at: MonoTime| {
             tally.failed.get(by).map_or_else(
                 || {
-                    let knows_not = tally.unknown.contains(by) && !stale.contains(of);
+                    let matters = over(at) || with.stale.contains(of);
+                    let knows_not = tally.unknown.contains(by) && !matters;
                     !tally.reached.contains(by) && !knows_not
                 },
-                |failing| now.since(failing.at) >= self.timeout * 3 / 4,
+                |f| now.since(f.at) >= self.timeout * 3 / 4 || (f.at < at && over(at)),
             )
         };
-        for silo in &self.here {
-            let tallies = about.iter().filter_map(|s| self.suspects.get_key_value(s));
-            if tallies.into_iter().any(|tally| says_nothing(silo, tally)) {
-                ctx.send_to(*silo, message.clone());
-            }
+        let asks = |silo: &&SiloAddress| {
+            let mut tallies = tallies.iter();
+            let says_nothing = |(of, tally, at): &(&SiloAddress, &Tally, MonoTime)| {
+                says_nothing(silo, of, tally, *at)
+            };
+            !about.contains(*silo) && tallies.any(says_nothing)
+        };
+        let there = self.here.union(&self.heard);
+        let awaited: BTreeSet<SiloAddress> = there.filter(asks).copied().collect();
+        for silo in &awaited {
+            ctx.send_to(*silo, message.clone());
         }
+        self.awaited = awaited;
         named
     }
 
@@ -311,13 +385,15 @@ impl Running {
             times.extend(self.next_repeat());
             if !self.named.is_empty() || !self.silent_added {
                 times.push(self.began + self.timeout / 4);
+                times.push(self.began + self.timeout * 3 / 4);
                 let beside = self.named.iter().filter_map(|s| *self.beside.get(s)?);
                 times.extend(beside.map(|at| at + self.timeout / 4));
             }
             if !self.silent_added {
-                times.push(self.began + self.timeout * 3 / 4);
+                times.push(self.waits_for_silent_until());
             }
             times.push(self.hold);
+            times.push(self.last_round + least_time(ctx));
             for tally in self.suspects.values() {
                 times.push(tally.silent_since() + ctx.failure_window());
                 times.push(tally.added + ctx.probe_timeout());
@@ -341,9 +417,15 @@ impl Running {
             return;
         };
         let now = ctx.mono();
+        let silent_at = Self::is_silent_at(ctx, tally);
         // Whoever has reached it cannot fail afterwards in the same call: by that, it could put off
         // the end of the silence for ever.
         if tally.reached.contains(&by) {
+            return;
+        }
+        // Who has just stood still does not know it at this moment. That it failed to reach the suspect until
+        // the window was over stays true.
+        if finding == Finding::Unknown && tally.failed.get(&by).is_some_and(|f| f.at >= silent_at) {
             return;
         }
         let before = tally.failed.remove(&by);

@@ -52,7 +52,7 @@ impl Answering {
 
     /// Silo 2 asks about suspects that it has not heard for a long time.
     fn call(&mut self, call: u64, suspects: impl IntoIterator<Item = u8>) {
-        let suspects = suspects.into_iter().map(|n| (silo(n), 60_000));
+        let suspects = suspects.into_iter().map(|n| (silo(n), 7_000));
         self.ask(other(), call, suspects.collect());
     }
 
@@ -257,21 +257,87 @@ fn a_failure_is_remembered_for_one_timeout() {
     a.call(8, [3]);
     a.run(ms(1_500));
     a.failure();
-    a.run(ms(1_500));
+    a.run(ms(374));
     a.call(9, [3]);
     let (probes, answers) = a.sent();
     assert_eq!((probes.len(), answers[0].1.len()), (0, 1), "no new probe");
     let (_, Finding::Failed { silent_ms, .. }) = answers[0].1[0] else {
         panic!()
     };
-    assert_eq!(silent_ms, 3_000, "silent since the first probe");
-    a.run(ms(1));
+    assert_eq!(silent_ms, 1_874, "silent since the first probe");
+    a.run(ms(1_127));
     a.call(10, [3]);
     a.run(ms(24));
     let (probes, answers) = a.sent();
     assert_eq!((probes.len(), answers), (1, vec![(10, vec![], vec![])]));
     a.run(ms(1_476));
     a.failure();
+}
+
+#[test]
+fn a_suspect_is_probed_once_more_before_somebody_asks_again() {
+    let mut a = Answering::new();
+    a.call(8, [3]);
+    a.run(ms(1_500));
+    a.failure();
+    a.run(ms(1_000));
+    // Nothing is decided soon.
+    for silent_ms in [2_249, 4_500] {
+        a.ask(other(), 9, vec![(silo(3), silent_ms)]);
+        assert_eq!(a.sent().0.len(), 0, "{silent_ms}");
+    }
+    a.ask(other(), 9, vec![(silo(3), 3_375)]);
+    let (probes, answers) = a.sent();
+    assert_eq!((probes.len(), answers.len()), (1, 1), "said, and probed");
+    let failed = |answer: &Answer| matches!(answer.1[..], [(_, Finding::Failed { .. })]);
+    assert!(failed(&answers[0]));
+    // What was found before is not too old yet.
+    a.run(ms(500));
+    a.call(10, [3]);
+    let (probes, answers) = a.sent();
+    assert_eq!((probes.len(), answers.len()), (0, 1));
+    assert!(failed(&answers[0]));
+    // It is now, and the probe has not had half of its time: the word waits for the end of it.
+    a.run(ms(1));
+    a.call(11, [3]);
+    assert_eq!(a.sent().1, [(11, vec![], vec![])]);
+    a.run(ms(249));
+    a.call(12, [3]);
+    assert!(failed(&a.sent().1[0]));
+    // All are told if it answers that one.
+    a.hear(3);
+    a.run(ms(100));
+    let told: BTreeSet<u64> = a.sent().1.iter().map(|(call, ..)| *call).collect();
+    assert_eq!(told, [8, 9, 10, 11, 12].into());
+}
+
+#[test]
+fn where_many_answer_none_probes_once_more() {
+    let mut a = Answering::new();
+    let mut rows = actives(1..=5);
+    rows.push(entry(silo(6), SiloStatus::Dead));
+    rows.extend(actives(7..=18));
+    believe(&mut a.ctx, snapshot(6, rows));
+    a.call(8, [3]);
+    a.run(ms(1_500));
+    a.failure();
+    a.run(ms(2_900));
+    // Nothing is decided yet, and what was found is old.
+    a.ask(other(), 9, vec![(silo(3), 4_499)]);
+    assert_eq!(a.sent().0.len(), 1);
+    a.run(ms(1_500));
+    a.failure();
+    a.run(ms(1_000));
+    a.ask(other(), 10, vec![(silo(3), 4_000)]);
+    a.run(ms(1_999));
+    a.ask(other(), 11, vec![(silo(3), 4_500)]);
+    let (probes, answers) = a.sent();
+    assert_eq!((probes.len(), answers.len()), (0, 2));
+    let failed = |answer: &Answer| matches!(answer.1[..], [(_, Finding::Failed { .. })]);
+    assert!(answers.iter().all(failed), "{answers:?}");
+    a.run(ms(2));
+    a.ask(other(), 12, vec![(silo(3), 4_500)]);
+    assert_eq!(a.sent().0.len(), 1, "older than two timeouts");
 }
 
 #[test]

@@ -27,8 +27,11 @@ struct World {
     reaching: BTreeSet<SiloAddress>,
     deaf: bool,
     local: u8,
-    /// How many calls were made, and whom the last one named.
+    /// The table has not answered the last call yet.
+    busy: bool,
+    /// How many calls were made, the number of the last one, and whom it named.
     calls: usize,
+    call: u64,
     named: BTreeSet<SiloAddress>,
 }
 
@@ -51,7 +54,9 @@ impl World {
             reaching: BTreeSet::new(),
             deaf: false,
             local: 0,
+            busy: false,
             calls: 0,
+            call: 0,
             named: BTreeSet::new(),
         }
     }
@@ -207,8 +212,12 @@ impl World {
             }
         }
         if let Some((call, suspects)) = asked {
+            self.call = call;
             self.answerer
                 .on_call(&mut self.ctx, &self.prober, None, call, &suspects, judge);
+        }
+        if self.busy {
+            return Vec::new();
         }
         self.voter.intents(&mut self.ctx, &self.prober, &input)
     }

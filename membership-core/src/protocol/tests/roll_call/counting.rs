@@ -209,6 +209,29 @@ fn a_joining_suspect_is_judged_by_active_and_joining_silos() {
 }
 
 #[test]
+fn the_leader_keeps_a_stale_silo_that_it_reaches_where_joining_ones_count() {
+    let lost = |leader: u8| {
+        let mut active = vec![silo(leader)];
+        active.extend(
+            [1, 2, 3]
+                .map(silo)
+                .into_iter()
+                .filter(|s| *s != silo(leader)),
+        );
+        let rows = active.into_iter().map(|s| entry(s, SiloStatus::Active));
+        let rows = rows.chain([entry(silo(4), SiloStatus::Joining)]);
+        let mut c = Calling::with_rows((1..).zip(rows).map(led).collect());
+        c.stale = silos([3]);
+        // Silo 1, and the newcomer; silo 2 reaches it.
+        c.cut
+            .extend([(silo(1), silo(3)), (silo(4), silo(3)), (silo(3), silo(1))]);
+        c.lost([3])
+    };
+    assert_eq!(lost(2), silos([]));
+    assert_eq!(lost(1), silos([3]));
+}
+
+#[test]
 fn a_stuck_silo_is_voted_out_by_the_larger_side_though_it_answers() {
     let stuck = |n: u8| {
         let mut rows = actives(1..=n);

@@ -33,15 +33,93 @@ fn nobody_is_lost_before_a_failure_window_has_passed() {
     assert_eq!(c.end().len(), 1);
     assert_eq!(c.elapsed(), ms(3_000 + 4_500));
     let rounds: Vec<_> = c.rounds.iter().map(|(at, _)| *at).collect();
-    // Twice more the one that has not answered the call, then everybody, once per timeout.
-    let asked_again = [ms(3_000 + 187), ms(3_000 + 750), ms(4_500), ms(6_000)];
+    // Twice more the one that has not answered the call, then everybody, at least once in a timeout, and
+    // when the window is over.
+    let asked_again = [3_187, 3_750, 4_500, 6_000, 7_500].map(ms);
     assert_eq!(rounds[0], ms(3_000));
     let close = |(at, by): (&Duration, &Duration)| at.abs_diff(*by) <= ms(1);
     let pairs = rounds[1..].iter().zip(&asked_again);
     assert!(
-        rounds.len() == 5 && pairs.into_iter().all(close),
+        rounds.len() == 6 && pairs.into_iter().all(close),
         "{rounds:?}"
     );
+}
+
+#[test]
+fn only_what_is_said_after_the_window_counts() {
+    let call = |back: &[u8]| {
+        let mut c = Calling::new(5).crash([5]);
+        c.start([5]);
+        c.deliver();
+        c.poll();
+        // It reaches these three again just before the window ends, and their word is lost.
+        for n in back {
+            c.cut.insert((silo(*n), silo(1)));
+        }
+        let deaths = c.end();
+        (deaths.len(), deaths.first().map_or(0, |v| v.votes.len()))
+    };
+    assert_eq!(call(&[]), (1, 4));
+    assert_eq!(call(&[2]), (1, 3), "the vote of silo 2 is not written");
+    assert_eq!(call(&[2, 3]), (0, 0));
+}
+
+#[test]
+fn whoever_was_asked_when_the_window_ended_has_a_moment_to_answer() {
+    let call = |reaches: bool| {
+        let mut c = Calling::new(5).crash([5]);
+        c.start([5]);
+        c.deliver();
+        c.poll();
+        // Three of five say at once that they fail, and this one does not answer.
+        c.cut.insert((silo(2), silo(1)));
+        c.go_on_for(ms(1_600));
+        if reaches {
+            c.say(2, 5, Finding::Reached);
+        }
+        assert_eq!(c.end().len(), 1);
+        c.elapsed()
+    };
+    assert_eq!(call(false), ms(4_500) + ms(1_500) / 8);
+    // It reached the suspect within the last timeout: the window begins anew.
+    assert!(call(true) >= ms(4_600 - 1_500 + 4_500));
+}
+
+#[test]
+fn whoever_says_nothing_when_the_window_ends_is_soon_asked_again() {
+    let mut c = Calling::new(5).crash([5]);
+    c.start([5]);
+    c.deliver();
+    c.cut.extend([(silo(2), silo(1)), (silo(3), silo(1))]);
+    c.go_on_for(ms(1_800));
+    assert!(c.roll_call.is_running());
+    c.cut.clear();
+    assert_eq!(c.end().len(), 1);
+    assert_eq!(c.elapsed(), ms(4_500 + 375), "a quarter of a timeout later");
+}
+
+#[test]
+fn whoever_was_not_asked_yet_is_no_suspect() {
+    // It hears nobody, so it asks a few at first; when it finds out who is silent, it has not asked all.
+    let mut c = Calling::new(120).crash([5]);
+    c.quiet = true;
+    assert_eq!(c.lost([5]), silos([5]));
+    assert!(c.asked.len() > 100, "{}", c.asked.len());
+    let about: Silos = c.rounds.iter().flat_map(|(_, of)| of).copied().collect();
+    assert_eq!(about, silos([5]));
+}
+
+#[test]
+fn whoever_is_asked_when_the_network_comes_back_has_as_much_time() {
+    let all: Vec<u8> = (2..=250).collect();
+    let mut c = Calling::new(250).crash([5]).split([1], &all);
+    c.quiet = true;
+    c.start([5]);
+    c.go_on_for(ms(400));
+    c.cut.clear();
+    assert_eq!(c.end().len(), 1);
+    let about: Silos = c.rounds.iter().flat_map(|(_, of)| of).copied().collect();
+    assert_eq!(about, silos([5]));
 }
 
 #[test]
@@ -567,7 +645,8 @@ fn nobody_is_lost_before_what_came_during_a_stall_is_read() {
         if stalls {
             c.roll_call.on_stall(&c.ctx);
         }
-        let at_once = c.poll().len();
+        // It asks once more, and all answer at once.
+        let at_once = c.poll().len() + c.poll().len();
         (at_once, at_once + c.end().len())
     };
     assert_eq!(call(false), (1, 1));

@@ -108,3 +108,43 @@ fn fresh_evidence_of_life_holds_a_call_back() {
     }
     assert!(w.calls > 0);
 }
+
+/// A table that takes seconds to answer has not answered the call before it when a roll call ends.
+#[test]
+fn a_verdict_waits_for_a_busy_table_as_long_as_it_counts_and_then_as_long_again() {
+    let took = World::new(actives([1, 2, 3, 4])).votes_within(10);
+    let writes = |busy: bool, after: Duration| {
+        let mut w = World::new(actives([1, 2, 3, 4]));
+        w.busy = busy;
+        w.run(took);
+        // No later call finds a majority.
+        w.silent.extend([silo(3), silo(4)]);
+        w.run(after);
+        w.busy = false;
+        w.poll()
+    };
+    assert_eq!(writes(false, ms(4_800)), [silo(2)]);
+    assert_eq!(writes(false, ms(5_200)), []);
+    assert_eq!(writes(true, ms(9_800)), [silo(2)]);
+    assert_eq!(writes(true, ms(10_200)), []);
+}
+
+#[test]
+fn whoever_reaches_a_suspect_after_the_call_is_not_counted_against_it() {
+    let mut w = World::new(actives([1, 2, 3, 4]));
+    w.votes_within(10);
+    let found = [(silo(2), Finding::Reached)];
+    let call = w.call;
+    let mut count = |by: SiloAddress, call: u64| {
+        w.voter.on_answer(&by, call, &found);
+        let Action::Suspect { votes, call, .. } = w.intents().remove(0).action else {
+            panic!()
+        };
+        let call = call.unwrap();
+        (call.failed.len(), call.reached, votes.len())
+    };
+    assert_eq!(count(silo(3), call + 1), (3, 0, 3), "said in another call");
+    assert_eq!(count(silo(3), call), (2, 1, 2));
+    assert_eq!(count(silo(3), call), (2, 1, 2), "said twice");
+    assert_eq!(count(silo(4), call), (1, 2, 1));
+}
