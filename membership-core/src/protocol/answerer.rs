@@ -22,8 +22,8 @@ use super::roll_call::words_last;
 use super::timers::Timer;
 use crate::{MonoTime, SiloAddress, SiloStatus};
 
-/// Of more silos, no single word decides; and to find out once more that more of them refuse connections, as
-/// after a crash of many, would cost too much.
+/// To find out once more that more suspects than these refuse connections, as after a crash of many, would
+/// cost too much.
 const MANY: usize = 16;
 /// Maximum number of suspects that this silo probes for calls at a time; others are *unknown*.
 const MAX_CASES: usize = 1_024;
@@ -148,12 +148,11 @@ impl Answerer {
                     self.remember(ctx, prober, *silo, (caller, call));
                     let timeout = prober.timeout(ctx, silo, judge.multiplier);
                     let window = ctx.failure_window();
-                    // Where many answer, no single word decides.
                     let soon = silent < window && silent + timeout * 3 / 2 >= window;
                     if words_last(ctx) {
                         continue;
                     }
-                    if soon && !are_many(ctx) {
+                    if soon {
                         self.probe_once_more(ctx, silo, (timeout, timeout / 4), caller);
                     } else if silent >= window + timeout * 2 {
                         let old = timeout * 3 / 4;
@@ -210,7 +209,7 @@ impl Answerer {
                     probes: if again.is_some() || !judges { 1 } else { 2 },
                     refused: 0,
                     failed_at: None,
-                    failed_before: again,
+                    failed_before: again.filter(|_| !words_last(ctx)),
                     waiting,
                     told,
                 },
@@ -585,26 +584,16 @@ fn reply(
     ctx.reply(link, to, answer);
 }
 
-/// Whether so many silos say what they know of a suspect that nothing depends on when each probed it last: it
-/// tells all of them when it is back, and not all of that is lost.
-fn are_many(ctx: &Ctx) -> bool {
-    ctx.members.alive.len() > MANY
-}
-
 /// For how long what was found is said again without a probe. That a machine refuses connections is
 /// decided upon after a quarter of a failure window: it must have been found again by then, which takes a
 /// round trip.
 fn lasts(ctx: &Ctx, timeout: Duration, silent: Duration, refused: bool) -> Duration {
-    if words_last(ctx) {
-        timeout
-    } else if refused {
-        timeout.min(super::roll_call::refusal(ctx) / 2)
-    } else {
-        // One that has been silent for longer was asked about before, and is probed meanwhile.
-        let window = ctx.failure_window();
-        let long = silent >= window + timeout * 2 || (silent >= window && are_many(ctx));
-        timeout * if long { 2 } else { 1 }
+    if refused && !ctx.has_pulse() {
+        return timeout.min(super::roll_call::refusal(ctx) / 2);
     }
+    // One that has been silent for longer was asked about before, and is probed meanwhile.
+    let long = !words_last(ctx) && silent >= ctx.failure_window() + timeout * 2;
+    timeout * if long { 2 } else { 1 }
 }
 
 fn second(ctx: &mut Ctx, silo: SiloAddress, case: &mut Case) {

@@ -71,12 +71,7 @@ impl Running {
         tally: &'a Tally,
         at: MonoTime,
     ) -> impl Iterator<Item = (&'a SiloAddress, &'a Failing)> {
-        let recently = ctx.mono().minus(self.timeout * 2);
-        let since = if words_last(ctx) {
-            recently
-        } else {
-            at.max(recently)
-        };
+        let since = at.max(ctx.mono().minus(self.timeout * 2));
         let failed = tally.failed.iter();
         failed.filter(move |(silo, f)| f.at >= since || **silo == ctx.me)
     }
@@ -90,19 +85,20 @@ impl Running {
     }
 
     /// When the word of the others on a suspect is needed: as soon as it has been silent, or its machine
-    /// has refused connections, for long enough.
+    /// has refused connections, for long enough. None, if what they said before counts.
     pub(super) fn decides_at(
         &self,
         ctx: &Ctx,
         silo: &SiloAddress,
         tally: &Tally,
         with: &Electorate<'_>,
-    ) -> MonoTime {
-        let at = Self::is_silent_at(ctx, tally);
-        if self.refuse(ctx, silo, tally, with, tally.failed.iter()) {
-            at.min(tally.added + refusal(ctx))
+    ) -> Option<MonoTime> {
+        let silent = (!words_last(ctx)).then(|| Self::is_silent_at(ctx, tally));
+        if !ctx.has_pulse() && self.refuse(ctx, silo, tally, with, tally.failed.iter()) {
+            let refused = tally.added + refusal(ctx);
+            Some(silent.map_or(refused, |at| at.min(refused)))
         } else {
-            at
+            silent
         }
     }
 
@@ -188,19 +184,29 @@ impl Running {
         let most = with.majority(ctx, silo, tally.failed.keys(), unopposed, sample);
         // Whoever said so before may have reached it in the rest of the time, and what it said then may
         // be lost: it has been asked again.
-        let ever_since = || self.failing_since(ctx, tally, silent_at);
+        let ended = if words_last(ctx) {
+            MonoTime::ZERO
+        } else {
+            silent_at
+        };
+        let ever_since = || self.failing_since(ctx, tally, ended);
         // Against a stale suspect, silos that are only slow for a moment are waited for.
         let patient = now.since(tally.added) >= ctx.failure_window();
         if most && (patient || !with.is_expired(silo)) {
             let silos = ever_since().map(|(s, _)| s);
             if silent && with.majority(ctx, silo, silos, unopposed, sample) {
-                return Judgement::Lost(silent_at);
+                return Judgement::Lost(ended);
             }
             // A firewall or a proxy that starts again refuses connections for a moment.
             let refused_at = tally.added + refusal(ctx);
-            let lasting = self.failing_since(ctx, tally, refused_at);
+            let ended = if ctx.has_pulse() {
+                MonoTime::ZERO
+            } else {
+                refused_at
+            };
+            let lasting = self.failing_since(ctx, tally, ended);
             if now >= refused_at && self.refuse(ctx, silo, tally, with, lasting) {
-                return Judgement::Lost(refused_at);
+                return Judgement::Lost(ended);
             }
         }
         if with.is_expired(silo) {
@@ -236,7 +242,7 @@ impl Running {
                 (false, _) => Judgement::Kept,
                 (true, false) => Judgement::Open,
                 (true, true) if self.is_cut_off(ctx, silo, with) => Judgement::Kept,
-                (true, true) if lasting >= needed && silent => Judgement::Lost(silent_at),
+                (true, true) if lasting >= needed && silent => Judgement::Lost(ended),
                 (true, true) if votes >= needed => Judgement::Open,
                 (true, true) => Judgement::Kept,
             };

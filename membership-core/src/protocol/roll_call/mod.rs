@@ -401,12 +401,10 @@ impl RollCall {
             open |= matches!(judgement, Judgement::Open);
             if !matches!(judgement, Judgement::Kept) {
                 about.insert(*silo);
-                decides.push(running.decides_at(ctx, silo, tally, with));
+                decides.extend(running.decides_at(ctx, silo, tally, with));
             }
         }
-        if !words_last(ctx) {
-            running.ask_when(now, &decides);
-        }
+        running.ask_when(now, &decides);
         let mut limit = longest_time(ctx, running.timeout);
         if running.is_put_off() {
             limit += ctx.failure_window();
@@ -579,10 +577,14 @@ fn longest_time(ctx: &Ctx, timeout: Duration) -> Duration {
     ctx.failure_window() + timeout * if words_last(ctx) { 2 } else { 3 }
 }
 
-/// Whether what was said in a call before the end of the window still counts then. Where heartbeats are rare,
-/// many answer, and a call that is in vain costs minutes.
+/// Of more silos, no single word decides.
+const MANY: usize = 16;
+
+/// Whether what was said in a call before the end of the window still counts then. Where many answer, nothing
+/// depends on when each of them said so: a suspect that is back is told to all, and not all of that is lost.
+/// Where heartbeats are rare, a call that is in vain costs minutes.
 pub(crate) fn words_last(ctx: &Ctx) -> bool {
-    ctx.has_pulse()
+    ctx.has_pulse() || ctx.members.alive.len() > MANY
 }
 
 /// The shortest time that a call takes.

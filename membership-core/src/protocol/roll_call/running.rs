@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::judge::refusal;
 use super::tally::{Failing, Tally};
-use super::{Electorate, least_time, words_last};
+use super::{Electorate, least_time};
 use crate::hooks::Calls;
 use crate::protocol::context::Ctx;
 use crate::protocol::message::{Finding, MAX_NAMED, Message};
@@ -317,21 +317,21 @@ impl Running {
             .collect();
         // A stale suspect needs few votes, and when the window is over, all of them: whoever did not know is
         // asked again.
-        let last = words_last(ctx);
-        let over = |at: MonoTime| at <= now && !last;
-        let says_nothing = |by: &SiloAddress, of: &SiloAddress, tally: &Tally, at: MonoTime| {
-            tally.failed.get(by).map_or_else(
-                || {
-                    let matters = over(at) || with.stale.contains(of);
-                    let knows_not = tally.unknown.contains(by) && !matters;
-                    !tally.reached.contains(by) && !knows_not
-                },
-                |f| now.since(f.at) >= self.timeout * 3 / 4 || (f.at < at && over(at)),
-            )
-        };
+        let says_nothing =
+            |by: &SiloAddress, of: &SiloAddress, tally: &Tally, at: Option<MonoTime>| {
+                let over = at.is_some_and(|at| at <= now);
+                tally.failed.get(by).map_or_else(
+                    || {
+                        let matters = over || with.stale.contains(of);
+                        let knows_not = tally.unknown.contains(by) && !matters;
+                        !tally.reached.contains(by) && !knows_not
+                    },
+                    |f| now.since(f.at) >= self.timeout * 3 / 4 || (over && Some(f.at) < at),
+                )
+            };
         let asks = |silo: &&SiloAddress| {
             let mut tallies = tallies.iter();
-            let says_nothing = |(of, tally, at): &(&SiloAddress, &Tally, MonoTime)| {
+            let says_nothing = |(of, tally, at): &(&SiloAddress, &Tally, Option<MonoTime>)| {
                 says_nothing(silo, of, tally, *at)
             };
             !about.contains(*silo) && tallies.any(says_nothing)
