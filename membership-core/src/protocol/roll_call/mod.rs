@@ -4,7 +4,7 @@
 //! A suspect may be voted out only if more than half of all Active silos that are not stale have
 //! just failed to reach it (of exactly half, with more than two Active: the half with the leader),
 //! and only a failure window after the first messages of two of them that it has left unanswered since:
-//! what they said before that does not count, so everybody is asked once more when it is over.
+//! of up to 16 silos, what they said before that does not count, so everybody is asked once more when it is over.
 //! Silos that do not answer the call, and silos that an answering one has missed itself, become
 //! suspects of the same call, so that silos that died together leave together. A call without a
 //! majority is not repeated as long as nothing changes; see `standoff`.
