@@ -24,7 +24,7 @@ use crate::{MonoTime, SiloAddress, SiloStatus};
 
 /// To find out once more that more suspects than these refuse connections, as after a crash of many, would
 /// cost too much.
-const MANY: usize = 16;
+const SHORT: usize = 16;
 /// Maximum number of suspects that this silo probes for calls at a time; others are *unknown*.
 const MAX_CASES: usize = 1_024;
 /// Maximum number of first answers that wait for what is found within a moment.
@@ -138,7 +138,7 @@ impl Answerer {
         }
         let (mut findings, mut probes) = (Vec::new(), false);
         let me = ctx.me;
-        let is_short = suspects.len() <= MANY;
+        let is_short = suspects.len() <= SHORT;
         for (silo, silent_ms) in suspects.iter().take(MAX_NAMED).filter(|(s, _)| *s != me) {
             let silent = Duration::from_millis(*silent_ms);
             let again = self.cases.get(silo).and_then(|c| c.failed_at);
