@@ -8,6 +8,10 @@
 //! of a Joining silo counts for challenges alone.) A silo that is not well itself says *reached* or *unknown*. So does one whose table is no longer the one it knew, because
 //! another silo may have the suspect's address. It says *unknown* at once and *reached* if its probe
 //! is answered: a silo that often pauses may be the only one that can say so.
+//!
+//! Here is what it knows of each suspect, and when it probes; `outbox` says it to those who asked.
+
+mod outbox;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -15,25 +19,22 @@ use std::time::Duration;
 
 use super::allowance::Allowance;
 use super::context::Ctx;
-use super::io::LinkId;
 use super::message::{Consent, Finding, MAX_NAMED, Message};
 use super::prober::Prober;
 use super::roll_call::words_last;
 use super::timers::Timer;
 use crate::{MonoTime, SiloAddress, SiloStatus};
+use outbox::{Caller, First, Outbox};
+
+pub(crate) use outbox::Own;
 
 /// To find out once more that more suspects than these refuse connections, as after a crash of many, would
 /// cost too much.
 const SHORT: usize = 16;
 /// Maximum number of suspects that this silo probes for calls at a time; others are *unknown*.
 const MAX_CASES: usize = 1_024;
-/// Maximum number of first answers that wait for what is found within a moment.
-const MAX_FIRST: usize = 256;
 /// Maximum number of callers that wait for the same suspect.
 const MAX_CALLERS: usize = 32;
-
-/// Who wants to know: none is this silo itself.
-type Caller = Option<(LinkId, SiloAddress)>;
 
 #[derive(Debug)]
 struct Case {
@@ -63,34 +64,13 @@ pub(crate) struct Judge {
     pub(crate) multiplier: u32,
 }
 
-/// Findings of this silo for its own call.
-pub(crate) type Own = Vec<(u64, SiloAddress, Finding)>;
-
 #[derive(Debug, Default)]
 pub(crate) struct Answerer {
     cases: BTreeMap<SiloAddress, Case>,
     /// Silos that write no heartbeats, as far as this silo can see.
     expired: BTreeSet<SiloAddress>,
-    own: Own,
     allowance: Allowance,
-    /// Findings to send: those of a moment go to each caller in one message.
-    to_tell: Vec<(Caller, u64, SiloAddress, Finding)>,
-    /// When they are sent.
-    tell_at: Option<MonoTime>,
-    /// First answers to calls for which suspects are probed just now: what is found within a moment
-    /// goes along.
-    first: Vec<First>,
-    /// When the oldest of them is sent.
-    first_at: Option<MonoTime>,
-}
-
-/// What is known at once.
-#[derive(Debug)]
-struct First {
-    to: (LinkId, SiloAddress),
-    call: u64,
-    findings: Vec<(SiloAddress, Finding)>,
-    missed: Vec<SiloAddress>,
+    outbox: Outbox,
 }
 
 impl Answerer {
@@ -99,10 +79,10 @@ impl Answerer {
         ctx.timers.clear(Timer::Answers);
         for (silo, case) in std::mem::take(&mut self.cases) {
             for (caller, call) in case.waiting {
-                self.to_tell.push((caller, call, silo, Finding::Unknown));
+                self.outbox.add(caller, call, silo, Finding::Unknown);
             }
         }
-        self.flush(ctx);
+        self.outbox.flush(ctx);
     }
 
     /// Takes note of the silos that write no heartbeats.
@@ -118,7 +98,7 @@ impl Answerer {
 
     /// What this silo found for its own calls since this was last taken.
     pub(crate) fn take_own(&mut self) -> Own {
-        std::mem::take(&mut self.own)
+        self.outbox.take_own()
     }
 
     /// Handles a call: answers at once what is known, and probes the other suspects.
@@ -215,29 +195,22 @@ impl Answerer {
                 },
             );
         }
-        let Some((link, silo)) = caller else {
-            let own = findings.into_iter().map(|(s, f)| (call, s, f));
-            self.own.extend(own);
+        let Some(to) = caller else {
+            self.outbox.begin_own(call, findings);
             return self.arm(ctx);
         };
         let missed = prober
             .missed()
-            .filter(|s| !suspects.iter().any(|(named, _)| named == s) && *s != silo)
+            .filter(|s| !suspects.iter().any(|(named, _)| named == s) && *s != to.1)
             .take(MAX_NAMED)
             .collect();
-        let to = (link, silo);
-        if probes && self.first.len() < MAX_FIRST {
-            self.first.push(First {
-                to,
-                call,
-                findings,
-                missed,
-            });
-            let soon = now + ctx.probe_timeout() / 64;
-            self.first_at.get_or_insert(soon);
-        } else {
-            reply(ctx, to, call, findings, missed);
-        }
+        let first = First {
+            to,
+            call,
+            findings,
+            missed,
+        };
+        self.outbox.begin(ctx, first, probes);
         self.arm(ctx);
     }
 
@@ -415,11 +388,11 @@ impl Answerer {
             ctx.expense.add_in_vain(ctx.now.mono, &ctx.config);
         }
         for (caller, call) in case.waiting.into_iter().chain(case.told) {
-            self.to_tell.push((caller, call, from, Finding::Reached));
+            self.outbox.add(caller, call, from, Finding::Reached);
         }
         if corrects {
             // Somebody may be about to vote.
-            self.flush(ctx);
+            self.outbox.flush(ctx);
         }
         self.arm(ctx);
     }
@@ -477,12 +450,7 @@ impl Answerer {
         for silo in over {
             self.fail(ctx, prober, silo, judge);
         }
-        if self.first_at.is_some_and(|at| at <= now) {
-            self.begin_answers(ctx);
-        }
-        if ended || self.tell_at.is_some_and(|at| at <= now) {
-            self.flush(ctx);
-        }
+        self.outbox.on_timer(ctx, ended);
         self.arm(ctx);
     }
 
@@ -503,58 +471,11 @@ impl Answerer {
             self.verdict(ctx, prober, &silo, judge)
         };
         for (caller, call) in waiting {
-            self.to_tell.push((caller, call, silo, finding));
-        }
-    }
-
-    /// Sends the first answers, with what was found since.
-    fn begin_answers(&mut self, ctx: &mut Ctx) {
-        self.first_at = None;
-        for mut first in std::mem::take(&mut self.first) {
-            let same = |(caller, call, ..): &(Caller, u64, SiloAddress, Finding)| {
-                (*caller, *call) == (Some(first.to), first.call)
-            };
-            let (found, rest) = std::mem::take(&mut self.to_tell)
-                .into_iter()
-                .partition::<Vec<_>, _>(same);
-            self.to_tell = rest;
-            for (_, _, silo, finding) in found {
-                first.findings.retain(|(named, _)| *named != silo);
-                first.findings.push((silo, finding));
-            }
-            reply(ctx, first.to, first.call, first.findings, first.missed);
-        }
-        if self.to_tell.is_empty() {
-            self.tell_at = None;
-        }
-    }
-
-    fn flush(&mut self, ctx: &mut Ctx) {
-        self.begin_answers(ctx);
-        self.tell_at = None;
-        let mut all = std::mem::take(&mut self.to_tell);
-        while let Some((caller, call, ..)) = all.first().copied() {
-            let of = |(c, n, ..): &(Caller, u64, SiloAddress, Finding)| (*c, *n) == (caller, call);
-            let (these, others) = all.into_iter().partition(of);
-            all = others;
-            let these: Vec<(Caller, u64, SiloAddress, Finding)> = these;
-            let findings = these
-                .into_iter()
-                .map(|(_, _, silo, finding)| (silo, finding));
-            match caller {
-                None => self
-                    .own
-                    .extend(findings.map(|(silo, finding)| (call, silo, finding))),
-                Some(to) => reply(ctx, to, call, findings.collect(), Vec::new()),
-            }
+            self.outbox.add(caller, call, silo, finding);
         }
     }
 
     fn arm(&mut self, ctx: &mut Ctx) {
-        if !self.to_tell.is_empty() {
-            let soon = ctx.mono() + ctx.probe_timeout() / 16;
-            self.tell_at.get_or_insert(soon);
-        }
         let due = |case: &Case| {
             if case.nonces.len() < case.probes {
                 case.began + case.timeout / 2
@@ -563,25 +484,10 @@ impl Answerer {
             }
         };
         let open = self.cases.values().filter(|case| case.failed_at.is_none());
-        if let Some(next) = open.map(due).chain(self.tell_at).chain(self.first_at).min() {
+        if let Some(next) = open.map(due).chain(self.outbox.next(ctx)).min() {
             ctx.set_timer_at(Timer::Answers, next);
         }
     }
-}
-
-fn reply(
-    ctx: &mut Ctx,
-    (link, to): (LinkId, SiloAddress),
-    call: u64,
-    findings: Vec<(SiloAddress, Finding)>,
-    missed: Vec<SiloAddress>,
-) {
-    let answer = Message::RollAnswer {
-        call,
-        findings,
-        missed,
-    };
-    ctx.reply(link, to, answer);
 }
 
 /// For how long what was found is said again without a probe. That a machine refuses connections is
