@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::stage::{Outcome, S, Stage, for_each, for_seeds, require};
-use membership_core::SiloAddress;
-use membership_core::protocol::{NotReached, Notice};
+use membership_core::protocol::{NotReached, Notice, successors};
+use membership_core::{Config, SiloAddress};
 use membership_testing::ProcessId;
 
 /// The cut lasts for this long.
@@ -27,7 +27,8 @@ fn zone(stage: &Stage, silo: ProcessId) -> usize {
 }
 
 /// Two of three zones lose their link. The silos of both tell exactly those of the other one that
-/// they probe, and those of the third tell nothing.
+/// they probe, and those of the third tell nothing. Of thirty, one silo in two hundred probes nobody
+/// of the other zone.
 fn two_of_three_zones_lose_their_link(seed: u64, silos: usize) -> Outcome {
     let mut stage = Stage::with_a_lost_link(seed, silos)?;
     stage.cluster.run_for(S(CUT))?;
@@ -38,6 +39,8 @@ fn two_of_three_zones_lose_their_link(seed: u64, silos: usize) -> Outcome {
             there.filter_map(|id| stage.cluster.address(*id)).collect()
         })
         .collect();
+    let rings = Config::default().num_probed_silos;
+    let silos_of_all: Vec<SiloAddress> = sides.iter().flatten().copied().collect();
     for silo in &all {
         let (name, told) = (stage.name(*silo), told(&stage, *silo));
         let here = zone(&stage, *silo);
@@ -47,7 +50,11 @@ fn two_of_three_zones_lose_their_link(seed: u64, silos: usize) -> Outcome {
         }
         let other = &sides[1 - here];
         let last = told.last().copied().unwrap_or_default();
-        require!(!last.is_empty(), "{name} told {told:?}");
+        let me = stage.cluster.address(*silo).ok_or("not started")?;
+        let probed = successors(&me, &silos_of_all, rings);
+        if probed.iter().any(|silo| other.contains(silo)) {
+            require!(!last.is_empty(), "{name} told {told:?}");
+        }
         for one in told.iter().copied().flatten() {
             require!(other.contains(&one.silo), "{name} reaches {one:?}");
             let reached = one.roll_call.reached as usize;
