@@ -233,6 +233,11 @@ async fn wait_for(admin: &Shell, names: &str) {
         admin.ask("SHOW synchronous_standby_names").await.unwrap() == [[names]]
     })
     .await;
+    // Whether commits wait is told to all sessions by the process that makes checkpoints. It reads the
+    // settings before each, and may have begun one before it was told to read them.
+    for _ in 0..2 {
+        admin.run("CHECKPOINT").await.unwrap();
+    }
 }
 
 async fn barrier(table: &PostgresTable) -> Result<(), TableError> {
