@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -32,7 +31,7 @@ impl Clients {
     /// Runs `cargo tree` for each feature.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let text = crate::output(
-            Command::new(crate::cargo())
+            crate::cargo()
                 .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
                 .current_dir(root),
         )?;
@@ -99,7 +98,7 @@ fn foreign(feature: &str, crates: &BTreeSet<String>) -> Vec<String> {
 
 /// The names of all crates that the library depends on with this feature alone.
 fn pulled(root: &Path, feature: &str) -> Result<BTreeSet<String>, Failure> {
-    let mut command = Command::new(crate::cargo());
+    let mut command = crate::cargo();
     command.args([
         "tree",
         "--locked",

@@ -69,9 +69,18 @@ fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// The Cargo that runs this.
-fn cargo() -> PathBuf {
-    std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+/// The Cargo that runs this, without what it says of this package: build programs that look at it
+/// (that of `ring`) would run again, and all that is built on them be compiled anew.
+fn cargo() -> Command {
+    let program = std::env::var_os("CARGO");
+    let mut cargo = Command::new(program.unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
+    cargo
 }
 
 /// The output of a command; if it fails, an error with its standard error.

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use membership_testbed::{Kind, install};
 use serde_json::Value;
@@ -145,7 +144,7 @@ fn suite(root: &Path, kind: Kind, version: &str) -> Result<String, Failure> {
     };
     let records = records(root, kind, version);
     let _ = fs::remove_dir_all(&records);
-    let mut command = Command::new(crate::cargo());
+    let mut command = crate::cargo();
     command
         .current_dir(root)
         .args(["test", "--locked", "-p", package, "--features", features])

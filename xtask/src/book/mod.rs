@@ -68,7 +68,7 @@ fn mdbook(root: &Path) -> Result<PathBuf, Failure> {
         tools.display()
     ));
     let build = tools.join("build-mdbook");
-    let mut install = Command::new(cargo());
+    let mut install = cargo();
     install
         .args(["install", "--quiet", "--debug", "--locked", "--force"])
         .args(["--version", MDBOOK, "--no-default-features"])

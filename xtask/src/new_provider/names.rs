@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -108,7 +107,7 @@ impl Names {
 /// The packages of a workspace.
 pub fn packages(root: &Path) -> Result<Vec<String>, Failure> {
     let arguments = ["metadata", "--no-deps", "--format-version", "1"];
-    let text = output(Command::new(cargo()).args(arguments).current_dir(root))?;
+    let text = output(cargo().args(arguments).current_dir(root))?;
     let metadata: Value = serde_json::from_str(&text)?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let names = packages.filter_map(|package| package["name"].as_str());

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::{NewProvider, Shape, registered};
 use crate::new_provider::names::Names;
@@ -117,7 +116,7 @@ fn a_provider_touches_at_most_forty_lines_outside_of_its_crate() {
 fn compiles(root: &Path) {
     let here = crate::root().canonicalize().unwrap().join("target");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(here, PathBuf::from);
-    let mut cargo = Command::new(crate::cargo());
+    let mut cargo = crate::cargo();
     let package = format!("membership-{NAME}");
     let feature = format!("silo-membership/{NAME}");
     let packages = [

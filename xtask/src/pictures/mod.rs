@@ -8,7 +8,6 @@ mod top;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::{Failure, cargo, say};
 
@@ -67,7 +66,7 @@ impl Pictures {
         if let Some(program) = &self.program {
             return Ok(program.clone());
         }
-        let mut build = Command::new(cargo());
+        let mut build = cargo();
         build.args(["build", "--locked", "--release", "--bin", "membership"]);
         crate::output(build.current_dir(root))?;
         Ok(crate::target(root).join("release/membership"))

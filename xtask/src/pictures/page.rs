@@ -1,13 +1,12 @@
 //! The page: a test of it takes the pictures in a real browser.
 
 use std::path::Path;
-use std::process::Command;
 
 use crate::{Failure, cargo};
 
 /// Takes the pictures of the page.
 pub(super) fn take(root: &Path, into: &Path) -> Result<(), Failure> {
-    let mut test = Command::new(cargo());
+    let mut test = cargo();
     test.args(["test", "--locked", "-p", "membership-page-tests"])
         .args(["--test", "browser", "--", "--ignored", "--exact"])
         .arg("pictures::of_the_documents")

@@ -117,7 +117,7 @@ impl Plan {
 
     /// `cargo test` of these packages with these features.
     pub fn command(&self, root: &Path) -> Command {
-        let mut command = Command::new(cargo());
+        let mut command = cargo();
         command
             .args(["test", "--locked", "--features"])
             .arg(self.features.join(","))
@@ -177,7 +177,7 @@ impl Plan {
 }
 
 fn metadata(root: &Path) -> Result<Value, Failure> {
-    let mut metadata = Command::new(cargo());
+    let mut metadata = cargo();
     metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
     Ok(serde_json::from_str(&output(metadata.current_dir(root))?)?)
 }

@@ -10,7 +10,6 @@ mod slow;
 mod strays;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use crate::{Failure, cargo, say, servers, status};
@@ -168,7 +167,7 @@ impl Soak {
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             heading(&format!("simulated clusters, seeds {}", self.seeds));
-            let mut command = Command::new(cargo());
+            let mut command = cargo();
             command.args([
                 "test",
                 "--locked",
@@ -182,7 +181,7 @@ impl Soak {
                 .current_dir(root);
             outcomes.push(runner.whole("campaign", command)?);
             heading("messages per silo, among up to a thousand");
-            let mut command = Command::new(cargo());
+            let mut command = cargo();
             command.args([
                 "test",
                 "--locked",
@@ -194,7 +193,7 @@ impl Soak {
             command.args(["--", "--include-ignored"]).current_dir(root);
             outcomes.push(runner.whole("load", command)?);
             heading("a partial partition of three hundred");
-            let mut command = Command::new(cargo());
+            let mut command = cargo();
             command.args([
                 "test",
                 "--locked",
@@ -229,7 +228,7 @@ impl Soak {
                 ),
             ] {
                 heading(what);
-                let mut command = Command::new(cargo());
+                let mut command = cargo();
                 command
                     .args(["run", "--locked", "--release", "-p", "membership-sim", "--"])
                     .args(arguments)

@@ -9,7 +9,6 @@ mod prometheus;
 mod silos;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::queries;
@@ -177,7 +176,7 @@ impl Stage {
 }
 
 fn build(root: &Path) -> Result<PathBuf, Failure> {
-    let mut build = Command::new(cargo());
+    let mut build = cargo();
     build.args([
         "build",
         "--locked",
